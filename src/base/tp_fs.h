@@ -26,6 +26,8 @@ int tp_openat(int dirfd, const char *path, int flags, mode_t mode, struct tp_err
 int tp_mkdirs(const char *path, struct tp_error *err);
 /* mkdirat (0700) if missing and open. */
 int tp_mkdir_open(int dirfd, const char *name, struct tp_error *err);
+/* Opens the folder that holds path; *name is path's last component (points into path). */
+int tp_open_parent(int dirfd, const char *path, const char **name, struct tp_error *err);
 /* Whole file, NUL-terminated, at most max bytes (else TP_ELIMIT); the caller frees. */
 char *tp_read_file(int dirfd, const char *path, size_t max, size_t *len, struct tp_error *err);
 /* Reads what /proc and the like give by absolute path. */

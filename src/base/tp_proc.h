@@ -22,10 +22,13 @@ struct tp_proc {
 };
 
 const char *tp_boot_id(void);	/* of this boot; read once */
-bool tp_proc_start(pid_t pid, uint64_t *start);
+bool tp_proc_start(pid_t pid, uint64_t *start);	/* false: errno, ESRCH if there is none */
 /* The process as it is now. */
 bool tp_proc_identify(pid_t pid, struct tp_proc *p, struct tp_error *err);
-/* Opens the pidfd first, then compares the start time and boot id, then trusts. -1: gone (no error set if so). */
+/*
+ * Opens the pidfd first, then compares the start time and boot id, then trusts. -1 with errno
+ * ESRCH: gone. With any other errno (EMFILE, ...) the process may well live: do not act on it.
+ */
 int tp_proc_open(const struct tp_proc *p);
 bool tp_pidfd_kill(int pidfd, int sig);
 /*
