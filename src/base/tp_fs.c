@@ -109,7 +109,7 @@ static int open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	static atomic_bool missing;
 	struct open_how how = {
 		.flags = (uint64_t)(unsigned)flags,
-		.mode = flags & O_CREAT ? mode : 0,
+		.mode = (flags & O_CREAT) ? mode : 0,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
 	int fd = -1, tries;

@@ -72,8 +72,10 @@ static bool decimal_parse(const char **p, double *value)
 		(*p)++;
 		if (!is_digit(**p))
 			return false;
-		for (; is_digit(**p); (*p)++, scale /= 10)
-			v += (**p - '0') * scale;
+		while (is_digit(**p)) {
+			v += (*(*p)++ - '0') * scale;
+			scale /= 10;
+		}
 	}
 	*value = v;
 	return true;

@@ -51,7 +51,7 @@ ssize_t tp_send_fds(int sock, const void *data, size_t n, const int *fds, size_t
 	if (nfds > 0) {
 		msg.msg_control = control.room;
 		msg.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
-		c = CMSG_FIRSTHDR(&msg);
+		c = &control.header;
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
 		c->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
