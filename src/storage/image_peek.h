@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* image_peek.h - Is a file a sealed memory image, and which: from header and footer alone */
+#ifndef IMAGE_PEEK_H
+#define IMAGE_PEEK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/tp_error.h"
+
+/*
+ * Header and footer are whole, belong together and to a file of this length. Errors are TP_ECORRUPT,
+ * for a newer format TP_EUNSUPPORTED. footer_checksum is the one that a manifest names. fd is
+ * borrowed and must be a regular file; nothing is set on failure.
+ */
+bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], struct tp_error *err);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * manifest.h - What a manifest says, checked
+ *
+ * {format: 1, image, uuid (hex), vm, uid, generation, kind: "hibernation", created,
+ *  torpor (version), layout: "stream", file: "memory.zst", bytes, raw-bytes, footer (hex of u64),
+ *  qemu: {version: {major, minor, micro}, package}, machine (resolved), cpu: {model, props?},
+ *  launch: {binary, args (placeholders kept), disks: {ID: {file, format, read-only, options}}},
+ *  vmgenid?, run-state, capabilities: [..], ram: {bytes, blocks: [{id, bytes}]},
+ *  disks: {NODE: fingerprint}, agent: bool, hotplug: [..], keep: bool, warnings: [..]}
+ * No environment, no secrets. Unknown members are kept and ignored.
+ */
+#ifndef MANIFEST_H
+#define MANIFEST_H
+
+#include <jansson.h>
+
+#include "base/tp_error.h"
+
+/* Types, names, bounds of every member that torpor uses; Corrupt with data.where in the text. */
+bool manifest_check(const json_t *manifest, struct tp_error *err);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * pool.h - Pools: folders that hold memory images, one folder an image
+ *
+ *   <pool>/.torpor-pool             owner file: {"format": 1, "instance": UUID, ...}, flock held
+ *   <pool>/<vm>/<image-id>/memory.zst      the image (image_read.h)
+ *   <pool>/<vm>/<image-id>/manifest.json   written last, atomically: the image exists iff it is
+ *                                          there and names memory.zst's footer checksum
+ *   <pool>/<vm>/<image-id>/consumed.json   the guest may have run from it: not offered again
+ *
+ * Everything here blocks and is called from an io_worker's thread or offline; a struct pool is
+ * not shared between threads but by its owner's discipline. Paths stay beneath the pool's
+ * descriptor.
+ */
+#ifndef POOL_H
+#define POOL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/tp_error.h"
+
+#define IMAGE_ID_MAX 90
+#define MANIFEST_MAX (4u << 20)		/* bytes */
+
+struct pool;
+
+struct pool_space {
+	uint64_t total, available;	/* of the file system, for us (f_bavail as root: f_bfree) */
+	uint64_t used;			/* by images of this pool, allocated bytes */
+	uint64_t quota;			/* 0: none */
+	bool guaranteed;		/* fallocate really reserves: ext4, xfs, tmpfs */
+	uint64_t reserved;		/* promised to images being written, not yet allocated */
+	bool read_only;
+	char fs[16];			/* "ext4", "xfs", "tmpfs", "btrfs", "nfs", or hex of f_type */
+};
+
+/* The numbers of an InsufficientSpace error, for data.required and data.available. */
+struct pool_shortage {
+	uint64_t required, available;
+};
+
+/*
+ * Creates the folder (0700) if `create`, opens and locks it. Errors: IOError (missing, a file, a
+ * symbolic link), PermissionDenied (open to others), Busy (locked, or owned by another host). A
+ * read-only pool opens and says so in pool_space; what would write fails then with IOError.
+ */
+struct pool *pool_open(const char *name, const char *path, uint64_t quota, const char *instance,
+		       bool create, struct tp_error *err);
+void pool_close(struct pool *p);
+const char *pool_name(const struct pool *p);
+const char *pool_path(const struct pool *p);
+int pool_dirfd(const struct pool *p);
+/* Fails (IOError) also when the folder is no longer what the path names: removed, not mounted. */
+bool pool_space(const struct pool *p, struct pool_space *space, struct tp_error *err);
+/*
+ * Whether an image of `bytes` would be admitted now: room, quota, limits; nothing is touched.
+ * shortage (may be NULL) is filled on InsufficientSpace, else zero.
+ */
+bool pool_room(const struct pool *p, uint64_t bytes, struct pool_shortage *shortage,
+	       struct tp_error *err);
+
+/* "VM-YYYYMMDDTHHMMSSZ-HEX6" into id[IMAGE_ID_MAX + 1]. */
+void pool_image_id(const char *vm, uint64_t now_us, char *id);
+bool pool_image_id_ok(const char *id);
+/* The VM's name in an image id (before the last two '-'), into vm[65]; false if malformed. */
+bool pool_image_vm(const char *id, char *vm);
+
+/*
+ * Makes <vm>/<id>/ (0700) and memory.zst (0600), reserving `bytes` with fallocate(KEEP_SIZE) where
+ * the file system can (never posix_fallocate). mode: "full" fails with InsufficientSpace when the
+ * room is not there (also where fallocate is not supported: by statvfs); "estimate": only
+ * statvfs; "none". On failure nothing is left. Returns the file's descriptor (O_RDWR).
+ */
+int pool_image_create(struct pool *p, const char *vm, const char *id, const char *mode,
+		      uint64_t bytes, struct tp_error *err);
+/* The same with the numbers of InsufficientSpace; shortage may be NULL, else zero without one. */
+int pool_image_create_room(struct pool *p, const char *vm, const char *id, const char *mode,
+			   uint64_t bytes, struct pool_shortage *shortage, struct tp_error *err);
+int pool_image_open(const struct pool *p, const char *vm, const char *id, struct tp_error *err);	/* O_RDONLY */
+/* Removes the folder and what is in it, then the VM's folder if it is empty; fsyncs. Absent is success. */
+bool pool_image_remove(struct pool *p, const char *vm, const char *id, struct tp_error *err);
+
+/*
+ * Manifest: a JSON object; see manifest.h for its members. It is checked before it is written and
+ * when it is read: Corrupt, also when it belongs to another image; NotFound where there is none.
+ */
+bool pool_manifest_write(struct pool *p, const char *vm, const char *id, const json_t *manifest,
+			 struct tp_error *err);	/* atomically; fsync of file, folder and VM folder */
+json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id, struct tp_error *err);
+bool pool_manifest_unlink(struct pool *p, const char *vm, const char *id, struct tp_error *err);	/* + fsync; absent is success */
+/* why: {"operation", "at", "ran": bool}; NULL takes the mark away. Durable. */
+bool pool_image_consumed(struct pool *p, const char *vm, const char *id, const json_t *why,
+			 struct tp_error *err);
+/* The mark's content. NotFound where there is none; Corrupt is a mark as well. */
+json_t *pool_consumed_read(const struct pool *p, const char *vm, const char *id, struct tp_error *err);
+/*
+ * Every image folder as {id, vm, state, manifest?, bytes, allocated, why?, consumed?}: state
+ * "complete", "consumed", "partial" (no manifest), "corrupt" (manifest damaged or its footer is not
+ * memory.zst's; only header and footer are read), "unavailable" (newer format, unreadable). In the
+ * order of VM and id, at most `limit` entries. What is not torpor's in the pool is left out.
+ */
+json_t *pool_catalogue(const struct pool *p, const char *vm_or_null, size_t limit, struct tp_error *err);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * pool_image.c - Image ids and the folders of images: made, opened, removed
+ *
+ * Theory of operation
+ *
+ * <vm>/<id>/ is made with its empty memory.zst and the room that it may need at most. An image that
+ * has no manifest does not exist, so nothing is synced here; whoever writes the manifest syncs the
+ * folders. Removal takes the manifest away first, durably: after a crash in the middle there may be
+ * an image without manifest, never a manifest without image, nor a used image without its mark.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/tp_cleanup.h"
+#include "base/tp_size.h"
+#include "base/tp_time.h"
+#include "pool_priv.h"
+
+#define STAMP 16		/* YYYYMMDDTHHMMSSZ */
+#define RANDOM 6		/* hex digits */
+#define TAIL (1 + STAMP + 1 + RANDOM)
+
+/* ---- ids ---- */
+
+void pool_image_id(const char *vm, uint64_t now_us, char *id)
+{
+	char stamp[TP_TIME_TEXT];
+	uint32_t r;
+
+	/* Cannot fail for so few bytes but before the kernel's generator is seeded, where it waits. */
+	if (getrandom(&r, sizeof(r), 0) != (ssize_t)sizeof(r))
+		r = (uint32_t)(now_us ^ (uint64_t)getpid() << 12);
+	snprintf(id, IMAGE_ID_MAX + 1, "%.*s-%s-%06x", TP_NAME_MAX, vm, tp_time_stamp(now_us, stamp),
+		 (unsigned)(r & 0xffffff));
+}
+
+static bool tail_ok(const char *tail)
+{
+	static const char pattern[] = "-ddddddddTddddddZ-xxxxxx";
+
+	for (size_t i = 0; i < TAIL; i++) {
+		const char *allowed = pattern[i] == 'd' ? "0123456789" :
+				      pattern[i] == 'x' ? "0123456789abcdef" : NULL;
+
+		if (allowed ? !strchr(allowed, tail[i]) : tail[i] != pattern[i])
+			return false;
+	}
+	return true;
+}
+
+bool pool_image_vm(const char *id, char *vm)
+{
+	char name[TP_NAME_MAX + 1];
+	size_t n = id ? strnlen(id, IMAGE_ID_MAX + 1) : 0;
+
+	if (n <= TAIL || n > TP_NAME_MAX + TAIL || !tail_ok(id + n - TAIL))
+		return false;
+	snprintf(name, sizeof(name), "%.*s", (int)(n - TAIL), id);
+	if (!tp_name_ok(name))
+		return false;
+	strcpy(vm, name);
+	return true;
+}
+
+bool pool_image_id_ok(const char *id)
+{
+	char vm[TP_NAME_MAX + 1];
+
+	return pool_image_vm(id, vm);
+}
+
+bool pool_ids_check(const char *vm, const char *id, struct tp_error *err)
+{
+	char of[TP_NAME_MAX + 1];
+
+	if (!tp_name_ok(vm))
+		return tp_fail(err, TP_EARG, "\"%s\" cannot be the name of a VM", vm ? vm : "");
+	if (!pool_image_vm(id, of) || strcmp(vm, of) != 0)
+		return tp_fail(err, TP_EARG, "\"%s\" cannot be an image of VM \"%s\"", id ? id : "",
+			       vm);
+	return true;
+}
+
+bool pool_image_path(const char *vm, const char *id, const char *file, char path[POOL_PATH_MAX],
+		     struct tp_error *err)
+{
+	if (!pool_ids_check(vm, id, err))
+		return false;
+	snprintf(path, POOL_PATH_MAX, "%s/%s%s%s", vm, id, file[0] ? "/" : "", file);
+	return true;
+}
+
+/* ---- creation ---- */
+
+/* A folder that was there already must be ours alone. */
+static bool private_folder(int fd, const char *name, struct tp_error *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return tp_fail_sys(err, errno, "folder %s", name);
+	if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
+		return tp_fail_class(err, TP_ESYS, "PermissionDenied",
+				     "folder %s of user %u, mode %04o, can be written by others", name,
+				     (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+	return true;
+}
+
+/* True where the room is allocated now, or *unsupported is set. */
+static bool allocate(int fd, uint64_t bytes, bool *unsupported, struct tp_error *err)
+{
+	*unsupported = false;
+	if (bytes == 0 ||
+	    TEMP_FAILURE_RETRY(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes)) == 0)
+		return true;
+	if (errno == EOPNOTSUPP || errno == ENOSYS)
+		*unsupported = true;
+	else
+		tp_fail_sys(err, errno, "allocate %llu bytes", (unsigned long long)bytes);
+	return *unsupported;
+}
+
+static bool reserve(struct pool *p, int fd, const char *vm, const char *id, const char *mode,
+		    uint64_t bytes, struct tp_error *err)
+{
+	bool unsupported = true;
+
+	if (strcmp(mode, "none") == 0)
+		return true;
+	if (strcmp(mode, "full") == 0 && !allocate(fd, bytes + POOL_SLACK, &unsupported, err))
+		return false;
+	return !unsupported || pool_promise(p, vm, id, bytes, err);
+}
+
+/* Makes id's folder in vmfd and memory.zst in it; on failure neither is left. */
+static int make_image(int vmfd, const char *id, struct tp_error *err)
+{
+	tp_autoclose int dir = -1;
+	int fd;
+
+	if (mkdirat(vmfd, id, 0700) != 0) {
+		if (errno == EEXIST)
+			tp_fail_class(err, TP_ESTATE, "Exists", "image \"%s\" exists", id);
+		else
+			tp_fail_sys(err, errno, "make folder %s", id);
+		return -1;
+	}
+	dir = tp_openat(vmfd, id, O_RDONLY | O_DIRECTORY, 0, err);
+	fd = dir < 0 ? -1 : tp_openat(dir, POOL_IMAGE_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, err);
+	if (fd < 0)
+		unlinkat(vmfd, id, AT_REMOVEDIR);
+	return fd;
+}
+
+static int create(struct pool *p, const char *vm, const char *id, const char *mode, uint64_t bytes,
+		  struct tp_error *err)
+{
+	tp_autoclose int vmfd = tp_mkdir_open(p->dirfd, vm, err);
+	tp_autoclose int fd = -1;
+
+	if (vmfd >= 0 && private_folder(vmfd, vm, err))
+		fd = make_image(vmfd, id, err);
+	if (fd >= 0 && reserve(p, fd, vm, id, mode, bytes, err))
+		return TP_STEAL_FD(fd);
+	if (fd >= 0)
+		tp_remove_dir(vmfd, id, NULL);
+	unlinkat(p->dirfd, vm, AT_REMOVEDIR);	/* only if it is empty */
+	return -1;
+}
+
+int pool_image_create_room(struct pool *p, const char *vm, const char *id, const char *mode,
+			   uint64_t bytes, struct pool_shortage *shortage, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	int fd;
+
+	if (shortage)
+		*shortage = (struct pool_shortage){ 0, 0 };
+	if (!pool_ids_check(vm, id, err))
+		return -1;
+	if (strcmp(mode, "full") != 0 && strcmp(mode, "estimate") != 0 && strcmp(mode, "none") != 0) {
+		tp_fail(err, TP_EARG, "reserve \"%s\": full, estimate or none", mode);
+		return -1;
+	}
+	if (!(strcmp(mode, "none") == 0 ? pool_writable(p, err) : pool_room(p, bytes, shortage, err)))
+		return -1;
+	fd = create(p, vm, id, mode, bytes, &why);
+	if (fd < 0)
+		pool_fail(p, &why, bytes + POOL_SLACK, shortage, err);
+	return fd;
+}
+
+int pool_image_create(struct pool *p, const char *vm, const char *id, const char *mode,
+		      uint64_t bytes, struct tp_error *err)
+{
+	return pool_image_create_room(p, vm, id, mode, bytes, NULL, err);
+}
+
+/* ---- use and removal ---- */
+
+int pool_image_open(const struct pool *p, const char *vm, const char *id, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	char path[POOL_PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (!pool_image_path(vm, id, POOL_IMAGE_FILE, path, err))
+		return -1;
+	/* Non-blocking, as somebody may have put a FIFO there. */
+	fd = tp_openat(p->dirfd, path, O_RDONLY | O_NONBLOCK, 0, &why);
+	if (fd < 0 && why.sys == ENOENT) {
+		tp_fail_class(err, TP_ESTATE, "NotFound", "pool \"%s\" has no image \"%s\"", p->name, id);
+	} else if (fd < 0) {
+		pool_fail(p, &why, 0, NULL, err);
+	} else if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		tp_fail(err, TP_ECORRUPT, "image \"%s\": %s is not a regular file", id, POOL_IMAGE_FILE);
+		tp_close(&fd);
+	}
+	return fd;
+}
+
+static bool remove_from(struct pool *p, int vmfd, const char *vm, const char *id,
+			struct tp_error *err)
+{
+	if (!tp_remove_dir(vmfd, id, err) || !tp_fsync(vmfd, vm, err))
+		return false;
+	if (unlinkat(p->dirfd, vm, AT_REMOVEDIR) != 0) {
+		/* Other images, or something that is not ours. */
+		return errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT ||
+		       tp_fail_sys(err, errno, "remove folder %s", vm);
+	}
+	return tp_fsync(p->dirfd, p->path, err);
+}
+
+bool pool_image_remove(struct pool *p, const char *vm, const char *id, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	tp_autoclose int vmfd = -1;
+
+	if (!pool_ids_check(vm, id, err) || !pool_present(p, err))
+		return false;
+	pool_promise_drop(p, vm, id);
+	if (!pool_manifest_unlink(p, vm, id, err))
+		return false;
+	vmfd = tp_openat(p->dirfd, vm, O_RDONLY | O_DIRECTORY, 0, &why);
+	if (vmfd < 0 && why.sys == ENOENT)
+		return true;
+	if (vmfd < 0 || !remove_from(p, vmfd, vm, id, &why))
+		return pool_fail(p, &why, 0, NULL, err) || tp_prefix(err, "image \"%s\"", id);
+	return true;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* pool_priv.h - What the files of the pool share; included by pool*.c only */
+#ifndef POOL_PRIV_H
+#define POOL_PRIV_H
+
+#include <sys/stat.h>
+
+#include "base/tp_fs.h"
+#include "pool.h"
+
+#define POOL_OWNER_FILE ".torpor-pool"
+#define POOL_IMAGE_FILE "memory.zst"
+#define POOL_MANIFEST_FILE "manifest.json"
+#define POOL_CONSUMED_FILE "consumed.json"
+#define POOL_CONSUMED_MAX 65536u	/* bytes */
+#define POOL_JSON_DEPTH 32u
+#define POOL_NAMES_MAX 65536u		/* entries of one folder */
+/* vm + '/' + image id + '/' + file + NUL */
+#define POOL_PATH_MAX (TP_NAME_MAX + 1 + IMAGE_ID_MAX + 1 + 16 + 1)
+/* Added to a reservation, so that folders and manifest find room at the end. */
+#define POOL_SLACK (256u << 10)
+
+/* Room promised to an image that is being written, where fallocate does not keep the promise. */
+struct pool_promise {
+	char vm[TP_NAME_MAX + 1], id[IMAGE_ID_MAX + 1];
+	uint64_t bytes;
+};
+
+struct pool {
+	char name[TP_NAME_MAX + 1];
+	char *path;
+	uint64_t quota;
+	int dirfd;
+	int lockfd;		/* the owner file; -1 in a read-only pool that has none */
+	bool read_only;		/* found when it was opened */
+	dev_t dev;
+	ino_t ino;
+	struct pool_promise *promises;
+	size_t n_promises;
+};
+
+/* Locks dirfd's owner file and writes who holds it. */
+bool pool_lock(struct pool *p, const char *instance, struct tp_error *err);
+
+bool pool_promise(struct pool *p, const char *vm, const char *id, uint64_t bytes,
+		  struct tp_error *err);
+void pool_promise_drop(struct pool *p, const char *vm, const char *id);
+/* Still the folder that its path names, and not read-only. */
+bool pool_present(const struct pool *p, struct tp_error *err);
+bool pool_writable(const struct pool *p, struct tp_error *err);
+/*
+ * A failure of file work in the pool that err holds and `required` bytes were wanted for: a full
+ * disk becomes InsufficientSpace with numbers and path. False.
+ */
+bool pool_fail(const struct pool *p, const struct tp_error *why, uint64_t required,
+	       struct pool_shortage *shortage, struct tp_error *err);
+bool pool_fail_space(const struct pool *p, uint64_t required, uint64_t available,
+		     const char *of_what, struct pool_shortage *shortage, struct tp_error *err);
+
+/* "vm/id/file" (file may be "") into path; fails where vm and id are not what they must be. */
+bool pool_image_path(const char *vm, const char *id, const char *file, char path[POOL_PATH_MAX],
+		     struct tp_error *err);
+bool pool_ids_check(const char *vm, const char *id, struct tp_error *err);
+/*
+ * Sorted names in the folder at path that ok() accepts, ended by NULL; freed by pool_names_free.
+ * NULL and err when it cannot be read.
+ */
+char **pool_names(int dirfd, const char *path, bool (*ok)(const char *name), struct tp_error *err);
+void pool_names_free(char ***names);
+/* Sums of lengths and of allocated bytes of the plain files of an image's folder. */
+void pool_image_usage(const struct pool *p, const char *vm, const char *id, uint64_t *bytes,
+		      uint64_t *allocated);
+
+#endif
