@@ -126,13 +126,14 @@ static int open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 
 int tp_openat(int dirfd, const char *path, int flags, mode_t mode, struct tp_error *err)
 {
-	int fd = -1;
+	/* openat2 refuses flags that mean nothing together with O_PATH. */
+	int fd = -1, extra = (flags & O_PATH) ? 0 : O_NOCTTY;
 
 	/* RESOLVE_BENEATH would allow "a/..": nothing of ours writes that. */
 	if (path[0] == '/' || goes_up(path))
 		errno = EXDEV;
 	else
-		fd = open_beneath(dirfd, path, flags | O_CLOEXEC | O_NOCTTY, mode);
+		fd = open_beneath(dirfd, path, flags | O_CLOEXEC | extra, mode);
 	if (fd < 0)
 		tp_fail_sys(err, errno, "open %s", path);
 	return fd;
