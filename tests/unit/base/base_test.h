@@ -11,10 +11,12 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/tp_error.h"
@@ -30,6 +32,20 @@ static inline unsigned open_fds(void)
 	closedir(dir);
 	return n;
 }
+
+/* Whether a system call is lacking: in an old kernel, or under an old valgrind. */
+static inline bool lacks_call(long number)
+{
+	return syscall(number, -1L, 0L, 0L, 0L, 0L, 0L) == -1 && errno == ENOSYS;
+}
+
+#define need_call(name) \
+	do { \
+		if (lacks_call(SYS_##name)) { \
+			print_message("# there is no " #name "\n"); \
+			skip(); \
+		} \
+	} while (0)
 
 #define assert_contains(text, part) \
 	do { \

@@ -140,6 +140,7 @@ static void allow(struct place *p, const char *path, int flags)
 static void no_escape(void **state)
 {
 	struct place *p = *state;
+	bool lacking = lacks_call(SYS_openat2);
 	char long_name[NAME_MAX + 2];
 
 	assert_int_equal(mkdirat(p->dir, "d", 0700), 0);
@@ -165,8 +166,8 @@ static void no_escape(void **state)
 	refuse(p, "d/../../x", O_RDONLY, EXDEV);
 	refuse(p, "d/..", O_RDONLY, EXDEV);
 	refuse(p, "d/e/../e/f", O_RDONLY, EXDEV);
-	refuse(p, "abs/passwd", O_RDONLY, no_openat2 ? ENOTDIR : ELOOP);
-	refuse(p, "rel/e/f", O_RDONLY, no_openat2 ? ENOTDIR : ELOOP);
+	refuse(p, "abs/passwd", O_RDONLY, lacking ? ENOTDIR : ELOOP);
+	refuse(p, "rel/e/f", O_RDONLY, lacking ? ENOTDIR : ELOOP);
 	refuse(p, "d/e/link", O_RDONLY, ELOOP);
 	refuse(p, "d/e/link", O_PATH, ELOOP);
 	refuse(p, "dangling", O_WRONLY | O_CREAT, ELOOP);
@@ -187,6 +188,7 @@ static void tries_again(void **state)
 {
 	struct place *p = *state;
 
+	need_call(openat2);
 	put(p, "f", "x");
 	again = 3;
 	openat2_calls = 0;
@@ -201,10 +203,17 @@ static void tries_again(void **state)
 
 static void without_openat2(void **state)
 {
+	bool known = lacks_call(SYS_openat2);
+	struct place *p = *state;
+
 	no_openat2 = true;
+	put(p, "f", "x");
 	openat2_calls = 0;
+	allow(p, "f", O_RDONLY);
+	allow(p, "f", O_RDONLY);
+	/* Asked once for all. */
+	assert_int_equal(openat2_calls, known ? 0 : 1);
 	no_escape(state);
-	assert_int_equal(openat2_calls, 1);
 }
 
 static void open_dir(void **state)

@@ -125,10 +125,12 @@ static void identity(void **state)
 {
 	struct tp_error err = TP_ERROR_INIT;
 	struct tp_proc p, other;
-	pid_t child = sleeper();
 	int fd, status;
+	pid_t child;
 
 	(void)state;
+	need_call(pidfd_open);
+	child = sleeper();
 	assert_true(tp_proc_identify(child, &p, &err));
 	assert_int_equal(p.pid, child);
 	assert_string_equal(p.boot, tp_boot_id());
@@ -182,6 +184,7 @@ static void trouble_is_not_gone(void **state)
 	struct tp_proc p;
 
 	(void)state;
+	need_call(pidfd_open);
 	assert_true(tp_proc_identify(getpid(), &p, NULL));
 	pidfd_open_errno = EMFILE;
 	assert_int_equal(tp_proc_open(&p), -1);
@@ -198,6 +201,7 @@ static void no_descriptor_for_proc(void **state)
 	int probe, fd, saved;
 
 	(void)state;
+	need_call(pidfd_open);
 	assert_true(tp_proc_identify(getpid(), &p, NULL));
 	probe = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	close(probe);
@@ -219,6 +223,7 @@ static void exit_statuses(void **state)
 	int fd, status;
 
 	(void)state;
+	need_call(pidfd_open);
 	child = fork();
 	if (child == 0) {
 		pause();
@@ -251,6 +256,7 @@ static void adopted(void **state)
 	pid_t parent, pid;
 
 	(void)state;
+	need_call(pidfd_open);
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
 	parent = fork();
 	if (parent == 0) {
@@ -285,6 +291,7 @@ static void sigchld_ignored(void **state)
 	int fd, status;
 
 	(void)state;
+	need_call(pidfd_open);
 	signal(SIGCHLD, SIG_IGN);
 	child = sleeper();
 	assert_true(tp_proc_identify(child, &p, NULL));
@@ -401,11 +408,14 @@ static void check_told(const struct told *told, dev_t err_device)
 
 static void spawn_gives_only_what_it_should(void **state)
 {
-	int exe = self_exe(), s[2], err_fd = open("/dev/zero", O_WRONLY | O_CLOEXEC);
+	int exe, s[2], err_fd;
 	struct told told;
 	sigset_t all, old;
 
 	(void)state;
+	need_call(pidfd_open);
+	exe = self_exe();
+	err_fd = open("/dev/zero", O_WRONLY | O_CLOEXEC);
 	assert_true(tp_socketpair(SOCK_STREAM, s, NULL));
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, on_signal);
@@ -441,11 +451,14 @@ static void spawn_with_numbers_that_collide(void **state)
 		{ 4, 3, 5 }, { 3, 4, 5 }, { 4, 5, 3 }, { 5, 3, 4 }, { 3, 5, 4 }, { 10, 11, 3 },
 		{ 12, 3, 10 }, { 3, 10, 11 },
 	};
-	int exe = self_exe(), s[2], zero = open("/dev/zero", O_WRONLY | O_CLOEXEC), saved[16], n;
+	int exe, s[2], zero, saved[16], n;
 	struct told told;
 	size_t i;
 
 	(void)state;
+	need_call(pidfd_open);
+	exe = self_exe();
+	zero = open("/dev/zero", O_WRONLY | O_CLOEXEC);
 	assert_true(tp_socketpair(SOCK_STREAM, s, NULL));
 	place(exe, BASE);
 	place(s[0], BASE + 1);
@@ -483,11 +496,13 @@ static void spawn_with_numbers_that_collide(void **state)
 static void spawn_exit_status(void **state)
 {
 	char *argv[] = { (char[]){ "mover" }, (char[]){ "exit" }, NULL };
-	int exe = self_exe(), pidfd, status;
 	struct tp_error err = TP_ERROR_INIT;
+	int exe, pidfd, status;
 	pid_t pid = 0;
 
 	(void)state;
+	need_call(pidfd_open);
+	exe = self_exe();
 	pidfd = tp_spawn(exe, argv, -1, -1, &pid, &err);
 	assert_true(pidfd >= 0);
 	assert_true(pid > 0);
@@ -501,11 +516,14 @@ static void spawn_exit_status(void **state)
 static void spawn_failures(void **state)
 {
 	char *argv[] = { (char[]){ "mover" }, (char[]){ "exit" }, NULL };
-	int exe = self_exe(), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	struct tp_error err = TP_ERROR_INIT;
 	pid_t pid = 7;
+	int exe, null;
 
 	(void)state;
+	need_call(pidfd_open);
+	exe = self_exe();
+	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	assert_int_equal(tp_spawn(null, argv, -1, -1, &pid, &err), -1);
 	assert_failed(&err, TP_ESYS, "start mover: Permission denied");
 	assert_int_equal(tp_spawn(-1, argv, -1, -1, &pid, &err), -1);
