@@ -142,7 +142,7 @@ bool op_log(struct op *op, const char *record, json_t *fields_owned, bool sync,
 /* op_record.c */
 json_t *op_error_json(const struct tp_error *err, const json_t *data);
 void op_set_phase(struct op *op, const char *phase, uint64_t at_us);
-void op_add_warning(struct op *op, const char *text);
+void op_add_warning(struct op *op, char *text);	/* cleans text in place */
 
 /* op_fault.c */
 enum op_fault { OP_FAULT_DIE_BEFORE, OP_FAULT_DIE_AFTER_ENTER, OP_FAULT_DIE_AFTER_EFFECT,

@@ -7,6 +7,7 @@
 
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
+#include "base/tp_text.h"
 #include "base/tp_time.h"
 
 #define RATE_INTERVAL 0.5	/* seconds between two samples of the rate */
@@ -17,14 +18,15 @@ static const char *const status_names[] = {
 	[OP_CANCELLED] = "cancelled", [OP_STUCK] = "stuck",
 };
 
+/* A text may quote a guest or QEMU: it is made fit for JSON. */
 json_t *op_error_json(const struct tp_error *err, const json_t *data)
 {
-	json_t *object = json_pack("{s:s, s:s}", "class", tp_error_class(err), "desc", err->text);
+	char text[TP_TEXT_SIZE];
+	json_t *object;
 
-	/* The text may quote a guest or QEMU: what is not UTF-8 cannot go into JSON. */
-	if (!object)
-		object = json_pack("{s:s, s:s}", "class", tp_error_class(err), "desc",
-				   "an error whose text is not valid UTF-8");
+	memcpy(text, err->text, sizeof(text));
+	tp_text_clean(text);
+	object = json_pack("{s:s, s:s}", "class", tp_error_class(err), "desc", text);
 	if (data)
 		tp_json_set(object, "data", json_deep_copy(data));
 	return object;
@@ -41,18 +43,14 @@ void op_set_phase(struct op *op, const char *phase, uint64_t at_us)
 						      tp_time_format(at_us, text)));
 }
 
-void op_add_warning(struct op *op, const char *text)
+void op_add_warning(struct op *op, char *text)
 {
 	size_t n = json_array_size(op->warnings);
 	const char *last = json_string_value(n ? json_array_get(op->warnings, n - 1) : NULL);
-	json_t *value = json_string(text);
 
-	if (!value)
-		value = json_string("a warning whose text is not valid UTF-8");
-	if (n >= OP_WARNINGS_MAX || (last && strcmp(last, json_string_value(value)) == 0))
-		json_decref(value);
-	else
-		json_array_append_new(op->warnings, value);
+	tp_text_clean(text);
+	if (n < OP_WARNINGS_MAX && (!last || strcmp(last, text) != 0))
+		json_array_append_new(op->warnings, json_string(text));
 }
 
 static void take_rate(struct op *op)
