@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * mover_proto.h - The language between the engine and torpor-mover
+ *
+ * AF_UNIX SOCK_SEQPACKET, one JSON object a message (at most MOVER_MESSAGE_MAX
+ * bytes), the mover's end is its descriptor 3. Descriptors go by SCM_RIGHTS with
+ * the request, in the order in which its member "fds" names them.
+ *
+ * Request (the engine's first message), common members:
+ *   {"job": NAME, "protocol": 1, "vm": NAME, "op": ID, "fds": [NAME...], ...}
+ * Answer: {"hello": {"protocol": 1, "version": TEXT, "pid": N}}, then at most ten
+ * {"progress": {"done-bytes", "total-bytes", ...}} a second, at the end one of
+ *   {"done": {...}}                              then exit 0
+ *   {"error": {"class", "desc", ...}}            then exit 1
+ * and no message after that one. Exit without it is a crash. When the control
+ * connection ends, a job ends at once (non-zero), but a sealed save.
+ *
+ * save    fds stream (socketpair; QEMU writes), image (O_RDWR)
+ *         {"uuid": HEX32, "level": 1, "threads": 0, "return-path": true, "limit": BYTES or 0,
+ *          "total": BYTES expected, "memory"?: ...}
+ *         After the seal: {"sealed": {"bytes", "raw-bytes", "footer": HEX16, "uuid", "pages",
+ *         "pages-data", "pages-zero", "frames", "machine", "stream-kind", "device-bytes",
+ *         "blocks": [{"id", "bytes"}]}} which is not the end: it holds the stream until
+ *         {"finish": {"status": 0}} comes (then it answers SHUT, waits until QEMU closes or 60 s
+ *         went by, and sends done). Once sealed it outlives the engine: when control ends, it
+ *         holds the stream open until QEMU closes it, answering nothing, then exits.
+ *         On its own trouble it sends error at once and goes on reading the stream into nothing
+ *         until control ends: QEMU must not hang on it.
+ * load    fds stream (socketpair; QEMU reads), image (O_RDONLY)
+ *         {"threads": 0, "hold": BOOL}; with hold the last bytes of the stream (from the device
+ *         area's last byte on) are kept back: {"held": {}}, until {"finish": {}}.
+ *         done: {"raw-bytes", "bytes"}; every frame's checksum and the footer's sum were right.
+ *         An error closes the stream, so that QEMU fails the load.
+ * verify  fds image; {"threads": 0}; done: {"frames", "pages", ...}
+ * launch, hook, tool
+ *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
+ *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,
+ *          "inherit"?: {FDNAME: NUMBER}, "nofile"?: N, "oom-score-adj"?: N}
+ *         fds may hold "stdin", "stdout", "stderr" and the inherited ones (numbers >= 10).
+ *         No hello: the mover makes itself a session leader, takes user, group, cgroup, sets
+ *         no-new-privileges, closes all else, and execs: EOF without a message = it happened;
+ *         else {"error": {"class", "desc", "errno"}} and exit 127.
+ */
+#ifndef MOVER_PROTO_H
+#define MOVER_PROTO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/tp_error.h"
+
+#define MOVER_PROTOCOL 1
+#define MOVER_CONTROL_FD 3
+#define MOVER_MESSAGE_MAX 65536		/* bytes; larger launch descriptions are refused at define */
+#define MOVER_INHERIT_FIRST 10
+#define MOVER_INHERIT_LAST 255
+#define MOVER_PROGRESS_INTERVAL 0.1	/* seconds */
+#define MOVER_DEPTH_MAX 16		/* levels of nesting in a message */
+#define MOVER_EXIT_ERROR 1		/* after {"error"}, data jobs */
+#define MOVER_EXIT_ORPHAN 4		/* the control connection ended before the job did */
+#define MOVER_EXIT_EXEC 127		/* after {"error"}, launch, hook and tool */
+
+/* What one attempt to send or receive a message came to. */
+enum mover_io {
+	MOVER_IO_OK,
+	MOVER_IO_AGAIN,		/* would block (non-blocking socket), nothing was done */
+	MOVER_IO_END,		/* the other end is gone */
+	MOVER_IO_BAD,		/* err is set; when receiving, this message is lost, no later one */
+};
+
+/* Sends one message with descriptors (borrowed). Raises no signal. */
+enum mover_io mover_proto_send(int sock, const json_t *message, const int *fds, size_t nfds,
+			       struct tp_error *err);
+/*
+ * Receives one message: a JSON object, the caller's. Descriptors (CLOEXEC) go to fds, *nfds is
+ * in: room, out: got; they are closed again unless the answer is MOVER_IO_OK.
+ */
+enum mover_io mover_proto_receive(int sock, json_t **message, int *fds, size_t *nfds,
+				  struct tp_error *err);
+/* A new {"error": {"class", "desc"[, "errno"]}}. NULL: out of memory. */
+json_t *mover_proto_error(const struct tp_error *e);
+/* The value of an "error" message as an error of ours; texts are cut to one line. False, like tp_fail. */
+bool mover_proto_fail(struct tp_error *err, const json_t *value);
+
+#endif
