@@ -29,6 +29,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -155,6 +156,7 @@ static unsigned usable_cpus(void)
 static bool start_decoders(struct pump *p, struct tp_error *err)
 {
 	unsigned want = p->o->threads ? p->o->threads : usable_cpus();
+	sigset_t all, before;
 	int e = 0;
 
 	if (want > LOAD_THREADS_MAX)
@@ -162,12 +164,15 @@ static bool start_decoders(struct pump *p, struct tp_error *err)
 	if (want > p->info->frames)
 		want = (unsigned)p->info->frames;
 	p->nslots = want * 3 + 2 > LOAD_SLOTS_MAX ? LOAD_SLOTS_MAX : want * 3 + 2;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (p->nthreads < want) {
 		e = pthread_create(&p->threads[p->nthreads], NULL, decoder_main, p);
 		if (e)
 			break;
 		p->nthreads++;
 	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	/* Fewer do as well. */
 	return p->nthreads > 0 ? true : tp_fail_sys(err, e, "start a decoder thread");
 }

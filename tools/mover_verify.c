@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* mover_verify.c - Job verify: all of an image is read, decoded and compared with its index */
+#include "mover_jobs.h"
+
+#include <stdio.h>
+
+#include "mover_fault.h"
+#include "storage/image_read.h"
+
+struct verify {
+	struct control *control;
+	uint64_t raw_bytes;
+};
+
+/* The engine's progress is in bytes; frames are of nearly equal size. */
+static bool on_progress(void *arg, uint64_t done, uint64_t total)
+{
+	const struct verify *v = arg;
+	uint64_t bytes = total ? (uint64_t)((double)v->raw_bytes * (double)done / (double)total) : 0;
+
+	control_progress(v->control, &(struct mover_progress){ .done = bytes, .total = v->raw_bytes });
+	fault_bytes(bytes);
+	return true;
+}
+
+static json_t *summary(const struct image_info *info)
+{
+	char uuid[33], footer[17];
+
+	for (size_t i = 0; i < sizeof(info->uuid); i++)
+		snprintf(uuid + 2 * i, 3, "%02x", info->uuid[i]);
+	snprintf(footer, sizeof(footer), "%016llx", (unsigned long long)info->footer_checksum);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}",
+			 "frames", (json_int_t)info->frames, "pages", (json_int_t)info->pages,
+			 "pages-data", (json_int_t)info->pages_data,
+			 "pages-zero", (json_int_t)info->pages_zero,
+			 "bytes", (json_int_t)info->file_bytes,
+			 "raw-bytes", (json_int_t)info->raw_bytes, "uuid", uuid, "footer", footer);
+}
+
+void job_verify(const struct mover_request *r, struct control *c)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct verify v = { .control = c };
+	struct image *img;
+	unsigned threads;
+	int fd;
+
+	if (!mover_request_image(r, false, &fd, &err) || !job_threads(r, &threads, &err))
+		job_fail(c, &err);
+	img = image_open(fd, &err);
+	if (!img)
+		job_fail(c, &err);
+	v.raw_bytes = image_info(img)->raw_bytes;
+	if (!image_verify(img, threads, on_progress, &v, &err))
+		job_fail(c, &err);
+	job_done(c, summary(image_info(img)));
+}
