@@ -17,10 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <xxhash.h>
 
-#include "base/tp_size.h"
 #include "frame_pool.h"
+#include "frames_sum.h"
 #include "image_format.h"
 #include "image_priv.h"
 
@@ -145,23 +144,16 @@ static bool check_pages(const struct verify *v, struct tp_error *err)
 
 static bool check_sums(const struct verify *v, struct tp_error *err)
 {
-	XXH64_state_t *sum = XXH64_createState();
-	uint64_t digest;
-	uint8_t entry[8];
+	struct frames_sum *sum = frames_sum_new(err);
+	bool ok;
 
 	if (!sum)
-		return tp_fail_nomem(err);
-	XXH64_reset(sum, 0);
-	for (uint64_t i = 0; i < v->img->info.frames; i++) {
-		tp_put_le32(entry, image_frame_raw(v->img, i));
-		tp_put_le32(entry + 4, v->checksums[i]);
-		XXH64_update(sum, entry, sizeof(entry));
-	}
-	digest = XXH64_digest(sum);
-	XXH64_freeState(sum);
-	if (digest != v->img->frames_checksum)
-		return tp_fail(err, TP_ECORRUPT, "the frames are not those that the footer was written for");
-	return true;
+		return false;
+	for (uint64_t i = 0; i < v->img->info.frames; i++)
+		frames_sum_add(sum, image_frame_raw(v->img, i), v->checksums[i]);
+	ok = frames_sum_check(sum, v->img, err);
+	frames_sum_free(sum);
+	return ok;
 }
 
 /* ---- threads */

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * bench_save.c - Speed and size of a save: the pump against a pipe into `zstd -1`
+ *
+ *   bench_save [-r RUNS] [-m MIB] [-t THREADS] [-d DIR] [STREAM]
+ *
+ * A child plays QEMU: it writes a migration stream (synthetic: pages in thirds
+ * of random, text-like and zero; or a recorded one from a file) into a
+ * socketpair, 64 pieces in a writev, as QEMU does. Ours: parse, frames, zstd -1,
+ * checksums, index, both syncs. Peer: `zstd -1 -T<n> -c > file` fed by the same
+ * child, with and without an fsync after it. The order of the two is drawn
+ * anew each run. Prints medians.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/tp_size.h"
+#include "base/tp_time.h"
+#include "migration/save_pump.h"
+
+#define PAGE 4096u
+#define PIECES 64
+#define RUNS_MAX 100
+
+struct bench {
+	unsigned runs, threads;
+	uint64_t mib;
+	const char *dir, *recorded;
+	uint8_t *stream;
+	size_t n;
+};
+
+struct sample {
+	double seconds, synced;
+	uint64_t bytes;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "bench_save: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* ---- the stream */
+
+static uint64_t random64(void)
+{
+	static uint64_t s = 88172645463325252ull;
+
+	s ^= s << 13;
+	s ^= s >> 7;
+	s ^= s << 17;
+	return s;
+}
+
+static void text_page(uint8_t *p)
+{
+	static const char *const words[] = {
+		"guest ", "memory ", "kernel: ", "page ", "the ", "of ", "0x", "error ", "INFO ", "and ",
+		"/usr/lib/", "session ", "for user root\n", "request ", "status=200 ", "length ",
+	};
+	size_t at = 0;
+
+	while (at < PAGE) {
+		char number[24];
+		const char *w = random64() % 4 ? words[random64() % 16] : number;
+		size_t n;
+
+		snprintf(number, sizeof(number), "%llu ", (unsigned long long)(random64() % 1000000));
+		n = strlen(w);
+		if (n > PAGE - at)
+			n = PAGE - at;
+		memcpy(p + at, w, n);
+		at += n;
+	}
+}
+
+static uint8_t *put_text(uint8_t *p, const void *data, size_t n)
+{
+	memcpy(p, data, n);
+	return p + n;
+}
+
+static uint8_t *put_pages(uint8_t *p, uint64_t pages)
+{
+	for (uint64_t i = 0; i < pages; i++) {
+		unsigned kind = (unsigned)(random64() % 3);
+
+		tp_put_be64(p, i * PAGE | (kind == 2 ? 2 : 8) | (i ? 0x20 : 0));
+		p += 8;
+		if (!i)
+			p = put_text(p, "\6pc.ram", 7);
+		if (kind == 2) {
+			*p++ = 0;
+			continue;
+		}
+		if (kind == 1)
+			text_page(p);
+		else
+			for (size_t k = 0; k < PAGE; k += 8)
+				tp_put_le64(p + k, random64());
+		p += PAGE;
+	}
+	return p;
+}
+
+static void make_stream(struct bench *b)
+{
+	static const char json[] = "{\"page_size\": 4096, \"devices\": []}";
+	uint64_t pages = b->mib << 20 >> 12;
+	uint8_t *p = malloc(pages * (PAGE + 8) + 65536);
+
+	if (!p)
+		die("memory for the stream");
+	b->stream = p;
+	p = put_text(p, "QEVM\0\0\0\3\7\0\0\0\12pc-q35-7.2", 23);
+	p = put_text(p, "\1\0\0\0\2\3ram\0\0\0\0\0\0\0\4", 17);
+	tp_put_be64(p, pages * PAGE | 4);
+	p = put_text(p + 8, "\6pc.ram", 7);
+	tp_put_be64(p, pages * PAGE);
+	p = put_text(p + 8, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2\2\0\0\0\2", 18);
+	p = put_pages(p, pages);
+	p = put_text(p, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2\3\0\0\0\2", 18);
+	p = put_text(p, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2", 13);
+	p = put_text(p, "\4\0\0\0\3\1x\0\0\0\0\0\0\0\1state\x7e\0\0\0\3\0", 26);
+	*p++ = 6;
+	tp_put_be32(p, sizeof(json) - 1);
+	p = put_text(p + 4, json, sizeof(json) - 1);
+	b->n = (size_t)(p - b->stream);
+}
+
+static void load_stream(struct bench *b)
+{
+	int fd = open(b->recorded, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st))
+		die(b->recorded);
+	b->n = (size_t)st.st_size;
+	b->stream = mmap(NULL, b->n, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+	if (b->stream == MAP_FAILED)
+		die(b->recorded);
+	close(fd);
+}
+
+/* ---- the child that plays QEMU */
+
+static void feed(const struct bench *b, int fd)
+{
+	const size_t step = (PAGE + 8) / 2;
+	size_t at = 0;
+
+	while (at < b->n) {
+		struct iovec iov[PIECES];
+		int n = 0;
+		size_t end = at;
+		ssize_t done;
+
+		for (; n < PIECES && end < b->n; n++) {
+			iov[n].iov_base = b->stream + end;
+			iov[n].iov_len = step < b->n - end ? step : b->n - end;
+			end += iov[n].iov_len;
+		}
+		done = writev(fd, iov, n);
+		if (done <= 0)
+			_exit(1);
+		at += (size_t)done;
+	}
+	_exit(0);
+}
+
+static pid_t start_feeder(const struct bench *b, int *fd)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+		die("socketpair");
+	pid = fork();
+	if (pid < 0)
+		die("fork");
+	if (!pid)
+		feed(b, fds[1]);
+	close(fds[1]);
+	*fd = fds[0];
+	return pid;
+}
+
+static int output(const struct bench *b, char *path)
+{
+	int fd;
+
+	sprintf(path, "%.200s/bench-save-XXXXXX", b->dir);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		die(path);
+	return fd;
+}
+
+static uint64_t size_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : (uint64_t)st.st_size;
+}
+
+static struct sample run_pump(const struct bench *b)
+{
+	struct save_pump_options o = { .threads = b->threads, .level = 1 };
+	struct tp_error err = TP_ERROR_INIT;
+	struct save_result r;
+	struct sample s;
+	char path[256];
+	double start;
+	pid_t pid = start_feeder(b, &o.stream_fd);
+
+	o.image_fd = output(b, path);
+	start = tp_now_mono();
+	if (!save_pump_run(&o, &r, &err)) {
+		fprintf(stderr, "bench_save: %s\n", err.text);
+		exit(1);
+	}
+	s.synced = tp_now_mono() - start;
+	s.seconds = s.synced - r.seal_seconds;
+	s.bytes = size_of(o.image_fd);
+	save_result_free(&r);
+	close(o.stream_fd);
+	close(o.image_fd);
+	unlink(path);
+	waitpid(pid, NULL, 0);
+	return s;
+}
+
+static struct sample run_zstd(const struct bench *b)
+{
+	struct sample s;
+	char path[256], threads[16];
+	int in, out = output(b, path), status;
+	pid_t feeder, zstd;
+	double start;
+
+	snprintf(threads, sizeof(threads), "-T%u", b->threads);
+	feeder = start_feeder(b, &in);
+	start = tp_now_mono();
+	zstd = fork();
+	if (!zstd) {
+		dup2(in, 0);
+		dup2(out, 1);
+		execlp("zstd", "zstd", "-q", "-1", threads, "-c", (char *)NULL);
+		_exit(127);
+	}
+	close(in);
+	if (zstd < 0 || waitpid(zstd, &status, 0) != zstd || status)
+		die("zstd");
+	s.seconds = tp_now_mono() - start;
+	if (fsync(out))
+		die("fsync");
+	s.synced = tp_now_mono() - start;
+	s.bytes = size_of(out);
+	close(out);
+	unlink(path);
+	waitpid(feeder, NULL, 0);
+	return s;
+}
+
+/* ---- results */
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double median(const double *v, unsigned n)
+{
+	double sorted[RUNS_MAX];
+
+	memcpy(sorted, v, n * sizeof(*v));
+	qsort(sorted, n, sizeof(*sorted), by_value);
+	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+static void print_row(const struct bench *b, const char *name, double seconds, double synced,
+		      uint64_t bytes)
+{
+	printf("%-22s %7.3f s %7.3f s synced %7.0f MB/s %11llu bytes\n", name, seconds, synced,
+	       (double)b->n / 1e6 / seconds, (unsigned long long)bytes);
+}
+
+static void run_all(const struct bench *b)
+{
+	double ours[RUNS_MAX], ours_synced[RUNS_MAX], peer[RUNS_MAX], peer_synced[RUNS_MAX];
+	struct sample p = { 0 }, z = { 0 };
+	struct rusage usage;
+
+	for (unsigned i = 0; i < b->runs; i++) {
+		bool first = random64() & 1;
+
+		if (first)
+			p = run_pump(b);
+		z = run_zstd(b);
+		if (!first)
+			p = run_pump(b);
+		ours[i] = p.seconds;
+		ours_synced[i] = p.synced;
+		peer[i] = z.seconds;
+		peer_synced[i] = z.synced;
+	}
+	printf("stream %.1f MB, %u threads, %u runs, medians\n", (double)b->n / 1e6, b->threads, b->runs);
+	print_row(b, "torpor", median(ours, b->runs), median(ours_synced, b->runs), p.bytes);
+	print_row(b, "zstd -1 in a pipe", median(peer, b->runs), median(peer_synced, b->runs), z.bytes);
+	printf("faster than the unsynced pipe, seal and syncs included: %.2fx; both synced: %.2fx; size %+.2f %%\n",
+	       median(peer, b->runs) / median(ours_synced, b->runs),
+	       median(peer_synced, b->runs) / median(ours_synced, b->runs),
+	       100.0 * ((double)p.bytes - (double)z.bytes) / (double)z.bytes);
+	if (!getrusage(RUSAGE_SELF, &usage))
+		printf("largest resident set, stream of the bench included: %ld MiB\n",
+		       usage.ru_maxrss >> 10);
+}
+
+int main(int argc, char **argv)
+{
+	struct bench b = { .runs = 5, .threads = 2, .mib = 1024, .dir = "/tmp" };
+	int c;
+
+	signal(SIGPIPE, SIG_IGN);
+	while ((c = getopt(argc, argv, "r:m:t:d:")) != -1) {
+		switch (c) {
+		case 'r': b.runs = (unsigned)atoi(optarg); break;
+		case 'm': b.mib = (uint64_t)atoll(optarg); break;
+		case 't': b.threads = (unsigned)atoi(optarg); break;
+		case 'd': b.dir = optarg; break;
+		default: fprintf(stderr, "usage: bench_save [-r RUNS] [-m MIB] [-t THREADS] [-d DIR] [STREAM]\n");
+			 return 2;
+		}
+	}
+	if (b.runs < 1 || b.runs > RUNS_MAX || b.mib < 1)
+		return 2;
+	b.recorded = argv[optind];
+	if (b.recorded)
+		load_stream(&b);
+	else
+		make_stream(&b);
+	run_all(&b);
+	return 0;
+}
