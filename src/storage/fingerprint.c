@@ -7,17 +7,21 @@
  * A fingerprint is one object for the top file, its backing files below in `chain`, each:
  *
  *   {file, format, kind: "file"|"block",
- *    dev, ino, size, mtime-ns, ctime-ns		a file
+ *    dev, ino, btime-ns, size, mtime-ns, ctime-ns	a file
  *    device: {...}				a block device (fingerprint_device.c)
  *    qcow2: {virtual-size, header, snapshots: {count, sum}, bitmaps: {count, sum}, backing, data-file}
  *    data: {...}				its external data file, a raw one
  *    missing: why | unverifiable: why}		in place of all the rest
  *
- * and in the top one `boot`, as device numbers and the kernel's counters hold within one boot only.
+ * A file system gives a removed file's inode number to the next one, so the time of birth counts as
+ * well where there is one.
+ *
+ * The top one has `boot`, as device numbers and the kernel's counters hold within one boot only.
  * The chain ends where the next name is no file of this host: what is beyond is unverifiable.
  */
 #include "fingerprint.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,9 +86,22 @@ static bool add_qcow2(json_t *to, const struct disk_node *node, struct tp_error 
 	return true;
 }
 
-static bool add_file(json_t *to, const struct stat *st)
+/* True also where the file system knows no such time. */
+static bool add_birth(json_t *to, int fd)
 {
-	return tp_json_set(to, "kind", json_string("file")) &&
+	struct statx x;
+	struct timespec t;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &x) != 0 || !(x.stx_mask & STATX_BTIME))
+		return true;
+	t = (struct timespec){ x.stx_btime.tv_sec, x.stx_btime.tv_nsec };
+	return tp_json_set(to, "btime-ns", nanoseconds(&t));
+}
+
+static bool add_file(json_t *to, int fd, const struct stat *st)
+{
+	return add_birth(to, fd) &&
+	       tp_json_set(to, "kind", json_string("file")) &&
 	       tp_json_set(to, "dev", json_integer((json_int_t)st->st_dev)) &&
 	       tp_json_set(to, "ino", json_integer((json_int_t)st->st_ino)) &&
 	       tp_json_set(to, "size", json_integer((json_int_t)st->st_size)) &&
@@ -114,7 +131,7 @@ static bool add_node(json_t *to, const struct disk_node *node, struct tp_error *
 		ok = ok && tp_json_set_str(to, "unverifiable", node->why);
 		break;
 	case DISK_FILE:
-		ok = ok && add_file(to, &node->st);
+		ok = ok && add_file(to, node->fd, &node->st);
 		break;
 	case DISK_BLOCK:
 		ok = ok && add_device(to, node);

@@ -4,7 +4,7 @@
  *
  * Taken after QEMU has inactivated its block nodes and before the commit (qcow2
  * metadata is still written at `stop`), compared before and after a load.
- * design.md 4: device + inode, size, mtime (ns), for qcow2 the header, the snapshot table and the
+ * design.md 4: device + inode, time of birth, size, mtime (ns), for qcow2 the header, the snapshot table and the
  * bitmap directory (XXH64 of the bytes), the whole backing chain and external data file; ctime
  * only for messages. Block devices: serial, size, diskseq, sectors written (within one boot),
  * sampled hashes; else {"unverifiable": why}. Blocks; qcow2 files are hostile input.

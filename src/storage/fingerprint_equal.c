@@ -89,6 +89,8 @@ static bool qcow2_equal(const json_t *recorded, const json_t *present, struct tp
 static bool identity_equal(const json_t *recorded, const json_t *present, bool same_boot,
 			   struct tp_buf *how)
 {
+	char now[MOMENT_TEXT], then[MOMENT_TEXT];
+
 	if (differs(recorded, present, "kind")) {
 		tp_buf_printf(how, "another kind of file: %s, was %s", name_or_none(present, "kind"),
 			      name_or_none(recorded, "kind"));
@@ -98,6 +100,12 @@ static bool identity_equal(const json_t *recorded, const json_t *present, bool s
 		tp_buf_printf(how, "replaced by another file: inode %lld, was %lld",
 			      (long long)tp_json_int(present, "ino", 0),
 			      (long long)tp_json_int(recorded, "ino", 0));
+		return false;
+	}
+	if (json_object_get(recorded, "btime-ns") && json_object_get(present, "btime-ns") &&
+	    differs(recorded, present, "btime-ns")) {
+		tp_buf_printf(how, "replaced by another file: made %s, was %s",
+			      moment(present, "btime-ns", now), moment(recorded, "btime-ns", then));
 		return false;
 	}
 	if (same_boot && differs(recorded, present, "dev")) {

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* fuzz_manifest.c - Manifests from anywhere, and the comparison of the fingerprints in them */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "storage/fingerprint.h"
+#include "storage/manifest.h"
+#include "storage/pool.h"
+
+#define DEPTH 32
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Each fingerprint against each: also those that are none, as the engine compares what it reads. */
+static void compare_all(json_t *disks)
+{
+	const char *a, *b;
+	json_t *x, *y;
+
+	json_object_foreach(disks, a, x) {
+		json_object_foreach(disks, b, y) {
+			char *how = NULL;
+
+			if (fingerprint_equal(x, y, &how))
+				assert(!how);
+			else
+				assert(how && how[0]);
+			free(how);
+		}
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *m = tp_json_parse((const char *)data, size, DEPTH, &err);
+
+	if (m && manifest_check(m, &err)) {
+		/* What is used without a further look. */
+		assert(pool_image_id_ok(tp_json_str(m, "image")));
+		assert(strcmp(tp_json_str(m, "file"), "memory.zst") == 0);
+		assert(strlen(tp_json_str(m, "footer")) == 16);
+		assert(json_is_object(json_object_get(m, "disks")));
+	}
+	if (json_object_size(json_object_get(m, "disks")) < 8)
+		compare_all(json_object_get(m, "disks"));
+	json_decref(m);
+	return 0;
+}
