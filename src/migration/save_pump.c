@@ -223,6 +223,8 @@ static bool read_stream(struct pump *p)
 			if (!parse(p))
 				return false;
 			p->received = tp_now_mono();
+			if (p->o->received)
+				p->o->received(p->o->arg, stream_raw(p->parser));
 		} else if (n == 0) {
 			if (!end_of_socket(p, &end))
 				return false;

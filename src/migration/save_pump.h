@@ -38,6 +38,8 @@ struct save_pump_options {
 	void (*progress)(void *arg, const struct save_progress *p);
 	/* Asked at least every 100 ms, but not during the final syncs. */
 	bool (*cancelled)(void *arg);
+	/* After each read: bytes of the stream understood so far. */
+	void (*received)(void *arg, uint64_t raw_bytes);
 	/* The pump's own trouble, before it drains. */
 	void (*failed)(void *arg, const struct tp_error *err);
 	void *arg;
