@@ -14,6 +14,7 @@
 
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
+#include "base/tp_text.h"
 #include "engine/api_priv.h"
 
 #define PATH_SIZE 160
@@ -31,11 +32,13 @@ static bool check_value(struct check *c, const struct api_member *m, const char 
 
 static bool bad(struct check *c, const char *what)
 {
+	tp_text_clean(c->path);
 	return tp_fail_class(c->err, TP_EARG, "GenericError", "Parameter '%s' %s", c->path, what);
 }
 
 static bool wrong_type(struct check *c, const char *expected)
 {
+	tp_text_clean(c->path);
 	return tp_fail_class(c->err, TP_EARG, "GenericError",
 			     "Invalid parameter type for '%s', expected: %s", c->path, expected);
 }
