@@ -264,25 +264,30 @@ static bool fs_room(const struct pool *p, struct pool_space *space, struct tp_er
 	return true;
 }
 
+static uint64_t used_by_vm(const struct pool *p, const char *vm)
+{
+	TP_CLEANUP(pool_names_free) struct pool_names ids = { .n = 0 };
+	struct tp_error ignored = TP_ERROR_INIT;
+	uint64_t bytes, allocated, sum = 0;
+
+	/* What is no folder of images has none. */
+	pool_names(p->dirfd, vm, pool_image_id_ok, &ids, &ignored);
+	for (size_t i = 0; i < ids.n; i++) {
+		pool_image_usage(p, vm, ids.name[i], &bytes, &allocated);
+		sum += allocated;
+	}
+	return sum;
+}
+
 static bool used_by_images(const struct pool *p, uint64_t *used, struct tp_error *err)
 {
-	char **vms = pool_names(p->dirfd, ".", tp_name_ok, err), **ids;
-	uint64_t bytes, allocated;
+	TP_CLEANUP(pool_names_free) struct pool_names vms = { .n = 0 };
 
 	*used = 0;
-	if (!vms)
+	if (!pool_names(p->dirfd, ".", tp_name_ok, &vms, err))
 		return false;
-	for (char **vm = vms; *vm; vm++) {
-		struct tp_error ignored = TP_ERROR_INIT;
-
-		ids = pool_names(p->dirfd, *vm, pool_image_id_ok, &ignored);
-		for (char **id = ids; id && *id; id++) {
-			pool_image_usage(p, *vm, *id, &bytes, &allocated);
-			*used += allocated;
-		}
-		pool_names_free(&ids);
-	}
-	pool_names_free(&vms);
+	for (size_t i = 0; i < vms.n; i++)
+		*used += used_by_vm(p, vms.name[i]);
 	return true;
 }
 

@@ -49,46 +49,51 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-void pool_names_free(char ***names)
+void pool_names_free(struct pool_names *names)
 {
-	for (char **n = *names; n && *n; n++)
-		free(*n);
-	free(*names);
-	*names = NULL;
+	for (size_t i = 0; i < names->n; i++)
+		free(names->name[i]);
+	free(names->name);
+	*names = (struct pool_names){ .n = 0 };
 }
 
-char **pool_names(int dirfd, const char *path, bool (*ok)(const char *name), struct tp_error *err)
+static bool add_name(struct pool_names *names, const char *name)
+{
+	char **more = reallocarray(names->name, names->n + 1, sizeof(*more));
+
+	if (!more)
+		return false;
+	names->name = more;
+	more[names->n] = strdup(name);
+	if (!more[names->n])
+		return false;
+	names->n++;
+	return true;
+}
+
+bool pool_names(int dirfd, const char *path, bool (*ok)(const char *name), struct pool_names *names,
+		struct tp_error *err)
 {
 	TP_CLEANUP(close_folder) DIR *dir = open_folder(dirfd, path, err);
-	TP_CLEANUP(pool_names_free) char **names = calloc(1, sizeof(*names));
 	struct dirent *e;
-	size_t n = 0;
 
+	*names = (struct pool_names){ .n = 0 };
 	if (!dir)
-		return NULL;
-	if (!names)
-		return tp_fail_nomem(err), NULL;
+		return false;
 	while (errno = 0, (e = readdir(dir))) {
-		char **more;
-
 		if (!ok(e->d_name))
 			continue;
-		if (n >= POOL_NAMES_MAX) {
-			tp_fail(err, TP_ELIMIT, "folder %s: more than %u entries", path, POOL_NAMES_MAX);
-			return NULL;
-		}
-		/* Room for the NULL at the end as well. */
-		more = reallocarray(names, n + 2, sizeof(*names));
-		if (more)
-			names = more;
-		if (!more || !(names[n] = strdup(e->d_name)))
-			return tp_fail_nomem(err), NULL;
-		names[++n] = NULL;
+		if (names->n >= POOL_NAMES_MAX)
+			return tp_fail(err, TP_ELIMIT, "folder %s: more than %u entries", path,
+				       POOL_NAMES_MAX);
+		if (!add_name(names, e->d_name))
+			return tp_fail_nomem(err);
 	}
 	if (errno)
-		return tp_fail_sys(err, errno, "read folder %s", path), NULL;
-	qsort(names, n, sizeof(*names), by_name);
-	return TP_STEAL(names);
+		return tp_fail_sys(err, errno, "read folder %s", path);
+	if (names->n)
+		qsort(names->name, names->n, sizeof(*names->name), by_name);
+	return true;
 }
 
 void pool_image_usage(const struct pool *p, const char *vm, const char *id, uint64_t *bytes,
@@ -205,15 +210,15 @@ static bool is_folder(const struct pool *p, const char *vm, const char *id)
 static bool add_vm(json_t *list, const struct pool *p, const char *vm, size_t limit,
 		   struct tp_error *err)
 {
+	TP_CLEANUP(pool_names_free) struct pool_names ids = { .n = 0 };
 	struct tp_error why = TP_ERROR_INIT;
-	TP_CLEANUP(pool_names_free) char **ids = pool_names(p->dirfd, vm, pool_image_id_ok, &why);
 
-	if (!ids && why.sys != ENOTDIR && why.sys != ELOOP && why.sys != ENOENT)
+	if (!pool_names(p->dirfd, vm, pool_image_id_ok, &ids, &why) && why.sys != ENOTDIR && why.sys != ELOOP && why.sys != ENOENT)
 		tp_warn("pool=%s vm=%s %s", p->name, vm, why.text);
-	for (char **id = ids; id && *id && json_array_size(list) < limit; id++) {
-		if (!pool_ids_check(vm, *id, NULL) || !is_folder(p, vm, *id))
+	for (size_t i = 0; i < ids.n && json_array_size(list) < limit; i++) {
+		if (!pool_ids_check(vm, ids.name[i], NULL) || !is_folder(p, vm, ids.name[i]))
 			continue;
-		if (json_array_append_new(list, image_entry(p, vm, *id)) != 0)
+		if (json_array_append_new(list, image_entry(p, vm, ids.name[i])) != 0)
 			return tp_fail_nomem(err);
 	}
 	return true;
@@ -222,7 +227,7 @@ static bool add_vm(json_t *list, const struct pool *p, const char *vm, size_t li
 json_t *pool_catalogue(const struct pool *p, const char *vm_or_null, size_t limit,
 		       struct tp_error *err)
 {
-	TP_CLEANUP(pool_names_free) char **vms = NULL;
+	TP_CLEANUP(pool_names_free) struct pool_names vms = { .n = 0 };
 	tp_autojson json_t *list = json_array();
 
 	if (!list)
@@ -236,11 +241,10 @@ json_t *pool_catalogue(const struct pool *p, const char *vm_or_null, size_t limi
 		}
 		return add_vm(list, p, vm_or_null, limit, err) ? TP_STEAL(list) : NULL;
 	}
-	vms = pool_names(p->dirfd, ".", tp_name_ok, err);
-	if (!vms)
+	if (!pool_names(p->dirfd, ".", tp_name_ok, &vms, err))
 		return NULL;
-	for (char **vm = vms; *vm && json_array_size(list) < limit; vm++) {
-		if (!add_vm(list, p, *vm, limit, err))
+	for (size_t i = 0; i < vms.n && json_array_size(list) < limit; i++) {
+		if (!add_vm(list, p, vms.name[i], limit, err))
 			return NULL;
 	}
 	return TP_STEAL(list);

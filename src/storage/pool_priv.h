@@ -61,12 +61,15 @@ bool pool_fail_space(const struct pool *p, uint64_t required, uint64_t available
 bool pool_image_path(const char *vm, const char *id, const char *file, char path[POOL_PATH_MAX],
 		     struct tp_error *err);
 bool pool_ids_check(const char *vm, const char *id, struct tp_error *err);
-/*
- * Sorted names in the folder at path that ok() accepts, ended by NULL; freed by pool_names_free.
- * NULL and err when it cannot be read.
- */
-char **pool_names(int dirfd, const char *path, bool (*ok)(const char *name), struct tp_error *err);
-void pool_names_free(char ***names);
+struct pool_names {
+	char **name;
+	size_t n;
+};
+
+/* Sorted names in the folder at path that ok() accepts; freed by pool_names_free, also on failure. */
+bool pool_names(int dirfd, const char *path, bool (*ok)(const char *name), struct pool_names *names,
+		struct tp_error *err);
+void pool_names_free(struct pool_names *names);
 /* Sums of lengths and of allocated bytes of the plain files of an image's folder. */
 void pool_image_usage(const struct pool *p, const char *vm, const char *id, uint64_t *bytes,
 		      uint64_t *allocated);

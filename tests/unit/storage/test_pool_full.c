@@ -80,7 +80,7 @@ static struct pool *open_pool(const char *folder)
 static void mount_pool(const char *folder, const char *options)
 {
 	assert_int_equal(mkdir(at(folder, "pool"), 0700), 0);
-	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("tmpfs", at(folder, "pool"), "tmpfs", MS_NOSUID | MS_NODEV, options) != 0) {
 		print_message("needs the right to mount a tmpfs: %s\n", strerror(errno));
 		skip();
@@ -253,7 +253,7 @@ static void read_only_pool_can_be_read(void **state)
 	p = open_pool(*state);
 	put_image(p, VM, ID);
 	for (int reopened = 0; reopened < 2; reopened++) {
-		assert_int_equal(mount(NULL, at(*state, "pool"), NULL, MS_REMOUNT | MS_RDONLY, NULL),
+		assert_int_equal(mount("none", at(*state, "pool"), "none", MS_REMOUNT | MS_RDONLY, NULL),
 				 reopened ? 0 : -1);	/* busy: the owner file is open for writing */
 		if (!reopened) {
 			pool_close(p);
