@@ -38,7 +38,7 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(B)/%,%,$@)')
 # ---------------------------------------------------------------- flags
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes \
-	-Wwrite-strings -Wundef -Wimplicit-fallthrough -Wformat=2
+	-Wwrite-strings -Wundef -Wimplicit-fallthrough -Wformat=2 -Werror=implicit-function-declaration
 BASE_FLAGS := -std=c11 -g $(WARN) -fstack-protector-strong -fPIC -fvisibility=hidden -pthread
 ifdef SAN
 SAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
