@@ -29,6 +29,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/tp_cleanup.h"
@@ -306,14 +307,17 @@ static bool place_descriptors(const struct program *p, struct mover_request *r,
 	return true;
 }
 
+/*
+ * By the system call itself: the C library hides two signals from sigaction(), and its
+ * posix_spawn(), which has started us, leaves just those ignored.
+ */
 static void default_signals(void)
 {
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	unsigned long dfl[8] = { 0 };	/* a kernel's struct sigaction of SIG_DFL */
 	sigset_t none;
 
-	/* Two or three numbers are the C library's own or cannot be set: it says so, no matter. */
 	for (int sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &dfl, NULL);
+		syscall(SYS_rt_sigaction, sig, dfl, NULL, NSIG / 8);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

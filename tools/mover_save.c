@@ -189,11 +189,9 @@ static bool finish(struct save *s, uint32_t status, struct tp_error *err)
 
 	if (!s->o.return_path)
 		return true;
-	if (s->closed)
+	if (s->closed || !save_pump_finish(s->o.stream_fd, status, NULL))
 		return tp_fail_class(err, TP_EQMP, "QemuError",
 				     "QEMU closed the stream before it was told to finish");
-	if (!save_pump_finish(s->o.stream_fd, status, err))
-		return false;
 	while (!s->closed && (left = until - tp_now_mono()) > 0)
 		wait_for_news(s, (int)(left * 1000) + 1);
 	/* Nobody is there to decide what to do with a QEMU that is slow. */

@@ -31,11 +31,11 @@ static void fill(uint8_t *p, size_t n)
 {
 	uint64_t x = 88172645463325252u;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i += sizeof(x)) {
 		x ^= x << 13;
 		x ^= x >> 7;
 		x ^= x << 17;
-		p[i] = (uint8_t)x;
+		memcpy(p + i, &x, n - i < sizeof(x) ? n - i : sizeof(x));
 	}
 }
 

@@ -153,9 +153,9 @@ static void load_all(unsigned frames, size_t frame_bytes, unsigned threads)
 static void loads_many_frames(void **state)
 {
 	(void)state;
-	load_all(100, 64 << 10, 1);
-	load_all(100, 64 << 10, 2);
-	load_all(300, 5000, 64);
+	load_all(40, 64 << 10, 1);
+	load_all(40, 64 << 10, 2);
+	load_all(200, 5000, 64);
 }
 
 static void loads_few_frames(void **state)
@@ -168,7 +168,7 @@ static void loads_few_frames(void **state)
 static void loads_frames_of_the_largest_size(void **state)
 {
 	(void)state;
-	load_all(3, 16 << 20, 4);
+	load_all(2, 16 << 20, 4);
 }
 
 /* Whether what came is the beginning of the stream. */
@@ -309,7 +309,7 @@ static void end_while_waiting(bool hold, bool cancel, enum tp_code code)
 	struct tp_error *err;
 	pthread_t pump;
 
-	fake_image_make(&f, 100, 50000);
+	fake_image_make(&f, 40, 50000);
 	p.stop_at = hold ? (size_t)f.tail_at : 100000;
 	peer_start(&p, &f);
 	o = options(&p, &f, 2);

@@ -44,6 +44,25 @@
 			fail_msg("wait status 0x%x, expected exit %d", (unsigned)s_, code); \
 	} while (0)
 
+/*
+ * Under valgrind there is nothing to gain: it does not look into the program that is started, does
+ * not know pidfd_open(2), and could not work in the sandbox.
+ */
+static inline void not_under_valgrind(void **state)
+{
+	(void)state;
+	skip();
+}
+
+static inline int run_mover_tests(const char *name, const struct CMUnitTest *tests, size_t n)
+{
+	const struct CMUnitTest none[] = { cmocka_unit_test(not_under_valgrind) };
+	const char *valgrind = getenv("VALGRIND");
+	bool skipped = valgrind && *valgrind;
+
+	return _cmocka_run_group_tests(name, skipped ? none : tests, skipped ? 1 : n, NULL, NULL);
+}
+
 /* {"job", "protocol", "vm", "op", "fds"} merged with more (taken). fds: names by comma. */
 static inline json_t *job_request(const char *job, const char *names, json_t *more_owned)
 {

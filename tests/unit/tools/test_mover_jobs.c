@@ -271,5 +271,5 @@ int main(void)
 #endif
 	};
 
-	return cmocka_run_group_tests_name("mover_jobs", tests, NULL, NULL);
+	return run_mover_tests("mover_jobs", tests, TP_N(tests));
 }

@@ -145,5 +145,5 @@ int main(void)
 #endif
 	};
 
-	return cmocka_run_group_tests_name("mover_request", tests, NULL, NULL);
+	return run_mover_tests("mover_request", tests, TP_N(tests));
 }
