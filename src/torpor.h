@@ -37,7 +37,8 @@ struct torpor_pool {
 	unsigned long long quota;	/* bytes; 0: none */
 };
 
-/* `size` is sizeof(struct torpor_options) of the caller's header; members are added at the end. */
+/* `size` is sizeof(struct torpor_options) of the caller's header; members are added at the end. All is
+ * copied: nothing here need outlive torpor_new. */
 struct torpor_options {
 	size_t size;
 	const char *state_dir;		/* absolute; made if missing; locked */

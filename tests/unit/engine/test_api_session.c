@@ -54,9 +54,8 @@ static void greets(void **state)
 
 static void negotiates_as_qemu_does(void **state)
 {
-	tp_autojson json_t *greeting = fake_peer_next(&peer);
-
 	(void)state;
+	json_decref(fake_peer_next(&peer));
 	fake_peer_send(&peer, "{\"execute\": \"query-vms\", \"id\": 1}");
 	fake_peer_expect(&peer, "{'error': {'class': 'CommandNotFound', 'desc': 'Expecting capabilities "
 			 "negotiation with `qmp_capabilities`'}, 'id': 1}");
