@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 
 #include "base/tp_buf.h"
@@ -86,6 +87,12 @@ static bool qcow2_equal(const json_t *recorded, const json_t *present, struct tp
 	return true;
 }
 
+/* On a file system without a device (NFS, btrfs, tmpfs) each mount has another number. */
+static bool numbered(const json_t *print)
+{
+	return major((dev_t)tp_json_int(print, "dev", 0)) != 0;
+}
+
 static bool identity_equal(const json_t *recorded, const json_t *present, bool same_boot,
 			   struct tp_buf *how)
 {
@@ -108,7 +115,8 @@ static bool identity_equal(const json_t *recorded, const json_t *present, bool s
 			      moment(present, "btime-ns", now), moment(recorded, "btime-ns", then));
 		return false;
 	}
-	if (same_boot && differs(recorded, present, "dev")) {
+	if (same_boot && numbered(recorded) && numbered(present) &&
+	    differs(recorded, present, "dev")) {
 		tp_buf_adds(how, "replaced by a file of another file system");
 		return false;
 	}
