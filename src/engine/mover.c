@@ -113,7 +113,7 @@ bool mover_context_init(struct mover_context *ctx, struct ev_loop *loop, const c
 	ctx->exe_fd = open_program(path, err);
 	if (ctx->exe_fd < 0)
 		return false;
-	snprintf(ctx->path, sizeof(ctx->path), "%s", path);
+	snprintf(ctx->path, sizeof(ctx->path), "%.*s", (int)sizeof(ctx->path) - 1, path);
 	ctx->orphans = calloc(1, sizeof(*ctx->orphans));
 	if (ctx->orphans)
 		return true;

@@ -12,7 +12,8 @@
  *            failure, limit, cancel, loss ----+--> not committed: op_turn_back(), ENTERING an undo
  *                                             +--> committed: BACKOFF, then the same step again
  *
- * The way back ends in BACKOFF too where an undo failed; then only the failed ones run again.
+ * The way back ends in BACKOFF too where an undo failed; then only the failed ones run again. A
+ * failed undo with OPF_BARRIER goes into BACKOFF at once and is the next to run.
  *
  * The commit record is the delicate one. While it is on its way to the platter neither cancel, nor
  * deadline, nor a loss turns the operation round: its answer decides. Where the answer is an error
@@ -304,7 +305,13 @@ void op_step_failed(struct op *op)
 	if (op->back) {
 		op_warn(op, "undo of %s failed: %s", step_text(op), op->fail.text);
 		op_clear_fail(op);
-		op->undo_failed[op->at--] = true;
+		op->undo_failed[op->at] = true;
+		op->blocked = op_step_at(op)->flags & OPF_BARRIER;
+		if (op->blocked) {
+			wait_stuck(op);
+			return;
+		}
+		op->at--;
 		op_schedule(op);
 	} else if (!op->committed) {
 		op_turn_back(op);
@@ -426,7 +433,6 @@ static bool enter_forward(struct op *op)
 	if (step->phase)
 		op_phase(op, step->phase);
 	sync = (step->flags & OPF_SYNC) && !op->enter_logged;
-	op->entered = true;
 	if (!op->enter_logged && !op_log_enter(op, sync, &op->fail)) {
 		/* Past the commit recovery does not need it, unless it had to be synced. */
 		if (!op->committed || sync) {
@@ -436,6 +442,7 @@ static bool enter_forward(struct op *op)
 		op_warn(op, "journal: %s", op->fail.text);
 		op_clear_fail(op);
 	}
+	op->entered = true;
 	if (sync) {
 		set_limit(op);
 		await_sync(op, OP_SYNC_ENTER);
@@ -490,8 +497,9 @@ void op_enter(struct op *op)
 	if (op->stage == OP_BACKOFF) {
 		op->stage = OP_ENTERING;
 		op->status = OP_RUNNING;
-		if (op->back)
+		if (op->back && !op->blocked)
 			op->at = (int)op->plan->nsteps - 1;
+		op->blocked = false;
 		op->ports->changed(op, true);
 	}
 	if (op->stage == OP_ENTERING && !(op->back ? enter_back(op) : enter_forward(op)))

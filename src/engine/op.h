@@ -20,7 +20,7 @@
  * is in op_res(); steps after the commit are idempotent; the limit is for lack of
  * progress (op_progress starts it again); the runner turns back early enough to
  * be back by the deadline, and after the commit a deadline only adds the warning
- * "late". An undo that fails is noted, the others still run, the end is "stuck":
+ * "late". An undo that fails is noted, the others still run (but OPF_BARRIER), the end is "stuck":
  * the runner retries the failed undo with back-off. A step past the commit that
  * fails is retried with back-off likewise (status "stuck" while it waits), until it works or
  * op_retry asks for another try at once.
@@ -74,12 +74,14 @@ struct op_event {
 
 typedef enum op_verdict (*op_step_fn)(struct op *op, const struct op_event *ev);
 
-enum { OPF_COMMIT = 1, OPF_SYNC = 2, OPF_QEMU = 4 };
+enum { OPF_COMMIT = 1, OPF_SYNC = 2, OPF_QEMU = 4, OPF_BARRIER = 8 };
 /* OPF_COMMIT: the commit record (fsync) is written after run() said OP_NEXT; OPF_SYNC: the enter
  * record is fsynced before run(); OPF_QEMU: run and undo are skipped where QEMU is gone at recovery.
  * Past the commit a run with OPF_QEMU is also skipped once QEMU is lost; unless the step expects
  * QEMU's end the operation then ends failed with QemuExited (a hibernation's steps after the commit
- * expect it; a restore's `cont` does not). */
+ * expect it; a restore's `cont` does not). OPF_BARRIER: where this undo fails, those above it wait
+ * until it works (a manifest that cannot be unlinked: no `cont` beside a whole image); meanwhile the
+ * operation is stuck. */
 
 enum { OP_RES_QEMU = 1, OP_RES_MOVER = 2 };
 
@@ -137,8 +139,8 @@ struct op_ports {
 	double (*now)(struct op *op);		/* monotonic seconds */
 	void (*changed)(struct op *op, bool phase);	/* the record changed; phase: not only progress */
 	/*
-	 * Final; the operation may be freed from here on. The owner replaces state.json, then calls
-	 * op_log_end(), then empties the log (journal.md 3).
+	 * Final; the operation may be freed from here on. The owner replaces state.json, then
+	 * writes `end`, then empties the log (journal.md 3).
 	 */
 	void (*ended)(struct op *op);
 };
@@ -175,8 +177,6 @@ bool op_rebuild(struct op *op, const json_t *records, struct tp_error *err);
 void op_resume(struct op *op, bool qemu);
 /* The log ends with `end`: the operation was over, only the log had not been emptied. */
 bool op_log_ended(const json_t *records);
-/* Appends `end` (status, error); called by the owner after state.json was replaced. */
-bool op_log_end(struct op *op, struct tp_error *err);
 
 /* Answers of ports. Unknown tokens are dropped. */
 void op_deliver(struct op *op, const struct op_event *ev);
@@ -232,6 +232,11 @@ void op_want(struct op *op, unsigned set, const char *const *names);	/* names by
 enum op_verdict op_got(struct op *op, unsigned bit);
 enum op_verdict op_progress(struct op *op);		/* starts the limit again; OP_WAIT */
 void op_progress_bytes(struct op *op, uint64_t done, uint64_t total);	/* record + op_progress */
+/*
+ * Past the commit, in a step that proved that nothing has acted on it (a refused `cont`): this step's
+ * failure turns back as before the commit. The journal's `back` record is synced first.
+ */
+void op_withdraw(struct op *op);
 enum op_verdict op_fail(struct op *op, enum tp_code code, const char *class_, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 enum op_verdict op_fail_error(struct op *op, const struct tp_error *err, json_t *data_owned);

@@ -127,8 +127,8 @@ static void answered(struct op *op, const struct op_event *ev)
 	if (op->muted)
 		return;
 	op_set_fail(op, ev->err, ev->error_data);
-	op->fail_by_link = ev->type == OP_REPLY && ev->err->code != TP_EQMP &&
-			   ev->err->code != TP_ETIMEOUT;
+	op->fail_by_link = ev->type == OP_REPLY && ev->err->code != TP_ETIMEOUT &&
+			   strcmp(tp_error_class(ev->err), "QemuError") != 0;
 	op_step_failed(op);
 }
 

@@ -10,7 +10,7 @@
  *   commit  {step, res?}      synced; from here on only forward
  *   NAME    {...}             synced; op_journal_sync_note(), e.g. "ran"
  *   back    {error, status}   turned round; after a commit record: that one does not count
- *   end     {status, error?}
+ *   end     written by the owner, after state.json
  *
  * Every change of op_res() is in the log once: op_note() writes it at once, and `enter` and `commit`
  * carry what was changed without it. Times are microseconds of the wall clock.
@@ -117,20 +117,6 @@ bool op_log_back(struct op *op, bool sync, struct tp_error *err)
 				   "error", op_error_json(&op->error, data));
 
 	return op_log(op, "back", fields, sync, err);
-}
-
-bool op_log_end(struct op *op, struct tp_error *err)
-{
-	json_t *fields = json_pack("{s:s}", "status", op->status == OP_SUCCEEDED ? "succeeded" :
-				   op->status == OP_CANCELLED ? "cancelled" : "failed");
-
-	if (!op->begun) {
-		json_decref(fields);
-		return true;
-	}
-	if (op->error.code != TP_OK)
-		tp_json_set(fields, "error", op_error_json(&op->error, NULL));
-	return op_log(op, "end", fields, false, err);
 }
 
 /* --- rebuilding --- */

@@ -118,7 +118,7 @@ static enum op_verdict awaits(struct op *op, enum op_event_type type, uint64_t t
 	if (!token) {
 		if (op->fail.code == TP_OK)
 			tp_fail(&op->fail, TP_ESYS, "the request could not be sent");
-		op->fail_by_link = type == OP_REPLY && op->fail.code != TP_EQMP;
+		op->fail_by_link = type == OP_REPLY;
 		return OP_FAIL;
 	}
 	op->await[op->nawait++] = (struct op_await){ token, type, flags };
@@ -240,6 +240,11 @@ enum op_verdict op_got(struct op *op, unsigned bit)
 }
 
 /* --- failing --- */
+
+void op_withdraw(struct op *op)
+{
+	op->committed = false;
+}
 
 enum op_verdict op_fail(struct op *op, enum tp_code code, const char *class_, const char *fmt, ...)
 {
