@@ -7,6 +7,7 @@
  *   <pool>/<vm>/<image-id>/manifest.json   written last, atomically: the image exists iff it is
  *                                          there and names memory.zst's footer checksum
  *   <pool>/<vm>/<image-id>/consumed.json   the guest may have run from it: not offered again
+ *   <pool>/<vm>/<image-id>/.spare-1, -2    blocks for that mark when the disk is full
  *
  * Everything here blocks and is called from an io_worker's thread or offline; a struct pool is
  * not shared between threads but by its owner's discipline. Paths stay beneath the pool's
@@ -90,7 +91,7 @@ bool pool_manifest_write(struct pool *p, const char *vm, const char *id, const j
 			 struct tp_error *err);	/* atomically; fsync of file, folder and VM folder */
 json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id, struct tp_error *err);
 bool pool_manifest_unlink(struct pool *p, const char *vm, const char *id, struct tp_error *err);	/* + fsync; absent is success */
-/* why: {"operation", "at", "ran": bool}; NULL takes the mark away. Durable. */
+/* why: {"operation", "at", "ran": bool}; NULL takes the mark away. Durable; also on a full disk. */
 bool pool_image_consumed(struct pool *p, const char *vm, const char *id, const json_t *why,
 			 struct tp_error *err);
 /* The mark's content. NotFound where there is none; Corrupt is a mark as well. */

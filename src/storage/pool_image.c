@@ -4,8 +4,9 @@
  *
  * Theory of operation
  *
- * <vm>/<id>/ is made with its empty memory.zst and the room that it may need at most. An image that
- * has no manifest does not exist, so nothing is synced here; whoever writes the manifest syncs the
+ * <vm>/<id>/ is made with its empty memory.zst, the room that it may need at most, and the spare
+ * blocks by which an image can be used when the disk is full (pool_manifest.c). An image that has no
+ * manifest does not exist, so nothing is synced here; whoever writes the manifest syncs the
  * folders. Removal takes the manifest away first, durably: after a crash in the middle there may be
  * an image without manifest, never a manifest without image, nor a used image without its mark.
  */
@@ -137,6 +138,29 @@ static bool reserve(struct pool *p, int fd, const char *vm, const char *id, cons
 	return !unsupported || pool_promise(p, vm, id, bytes, err);
 }
 
+/* Allocated, not only of that length; nothing is ever read from it. */
+static bool make_spare(int dir, const char *name, struct tp_error *err)
+{
+	static const char zeros[POOL_SPARE_BYTES];
+	tp_autoclose int fd = tp_openat(dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600, err);
+
+	if (fd < 0)
+		return false;
+	return fallocate(fd, 0, 0, POOL_SPARE_BYTES) == 0 ||
+	       tp_write_all(fd, zeros, sizeof(zeros), err);
+}
+
+static int make_files(int dir, struct tp_error *err)
+{
+	static const char *const spares[] = POOL_SPARE_FILES;
+
+	for (size_t i = 0; i < TP_N(spares); i++) {
+		if (!make_spare(dir, spares[i], err))
+			return -1;
+	}
+	return tp_openat(dir, POOL_IMAGE_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, err);
+}
+
 /* Makes id's folder in vmfd and memory.zst in it; on failure neither is left. */
 static int make_image(int vmfd, const char *id, struct tp_error *err)
 {
@@ -151,9 +175,9 @@ static int make_image(int vmfd, const char *id, struct tp_error *err)
 		return -1;
 	}
 	dir = tp_openat(vmfd, id, O_RDONLY | O_DIRECTORY, 0, err);
-	fd = dir < 0 ? -1 : tp_openat(dir, POOL_IMAGE_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, err);
+	fd = dir < 0 ? -1 : make_files(dir, err);
 	if (fd < 0)
-		unlinkat(vmfd, id, AT_REMOVEDIR);
+		tp_remove_dir(vmfd, id, NULL);
 	return fd;
 }
 

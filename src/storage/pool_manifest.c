@@ -4,6 +4,10 @@
  *
  * The order of syncs: the manifest, its folder (tp_replace_file), the VM's folder, the pool's. Only
  * when all of them are done does the image exist also after a power cut.
+ *
+ * A full pool must not keep a VM from being restored, which is what makes room again. So the mark
+ * "consumed" falls back on a spare file, made with the image: its blocks are written in place and it
+ * is renamed. There are two, as the mark is written twice: before the guest may run and when it does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +40,41 @@ static bool below_file_limit(size_t n, struct tp_error *err)
 	       n <= limit.rlim_cur || tp_fail_sys(err, EFBIG, "%zu bytes", n);
 }
 
+/* Replaces file by the data without a new block or inode; false if there is no spare left. */
+static bool write_in_spare(int dir, const char *file, const char *new, const char *text, size_t n)
+{
+	static const char *const spares[] = POOL_SPARE_FILES;
+	struct tp_error ignored = TP_ERROR_INIT;
+	tp_autoclose int fd = -1;
+	bool found = false;
+
+	if (n > POOL_SPARE_BYTES)
+		return false;
+	for (size_t i = 0; i < TP_N(spares) && !found; i++)
+		found = renameat(dir, spares[i], dir, new) == 0;
+	if (!found)
+		return false;
+	fd = tp_openat(dir, new, O_WRONLY, 0, &ignored);
+	if (fd >= 0 && tp_pwrite_all(fd, text, n, 0, &ignored) && ftruncate(fd, (off_t)n) == 0 &&
+	    tp_fsync(fd, new, &ignored) && renameat(dir, new, dir, file) == 0)
+		return tp_fsync(dir, file, &ignored);
+	unlinkat(dir, new, 0);
+	return false;
+}
+
+static bool replace(int dir, const char *file, const char *text, size_t n, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+
+	if (tp_replace_file(dir, file, text, n, true, &why))
+		return true;
+	if ((why.sys == ENOSPC || why.sys == EDQUOT) && strcmp(file, POOL_CONSUMED_FILE) == 0 &&
+	    write_in_spare(dir, file, "." POOL_CONSUMED_FILE ".new", text, n))
+		return true;
+	*err = why;
+	return false;
+}
+
 /* Writes value as file in the image's folder, durably; a torn file is never seen. */
 static bool write_json(struct pool *p, const char *vm, const char *id, const char *file,
 		       const json_t *value, size_t max, struct tp_error *err)
@@ -57,7 +96,7 @@ static bool write_json(struct pool *p, const char *vm, const char *id, const cha
 	if (dir < 0 && why.sys == ENOENT)
 		return tp_fail_class(err, TP_ESTATE, "NotFound", "pool \"%s\" has no image \"%s\"",
 				     p->name, id);
-	if (dir < 0 || !below_file_limit(n, &why) || !tp_replace_file(dir, file, text, n, true, &why)) {
+	if (dir < 0 || !below_file_limit(n, &why) || !replace(dir, file, text, n, &why)) {
 		pool_fail(p, &why, n, NULL, err);
 		return tp_prefix(err, "image \"%s\": write %s", id, file);
 	}

@@ -13,6 +13,9 @@
 #define POOL_MANIFEST_FILE "manifest.json"
 #define POOL_CONSUMED_FILE "consumed.json"
 #define POOL_CONSUMED_MAX 65536u	/* bytes */
+/* Files of one block, made with the image: in them the mark is written when the disk is full. */
+#define POOL_SPARE_FILES { ".spare-1", ".spare-2" }
+#define POOL_SPARE_BYTES 4096u
 #define POOL_JSON_DEPTH 32u
 #define POOL_NAMES_MAX 65536u		/* entries of one folder */
 /* vm + '/' + image id + '/' + file + NUL */

@@ -315,8 +315,8 @@ static void quota_counts_what_is_there(void **state)
 	fd = pool_image_create(p, VM, ID, "estimate", 2 << 20, &err);
 	assert_ok(fd >= 0, &err);
 	assert_ok(pool_space(p, &space, &err), &err);
-	assert_int_equal(space.used, 0);
-	assert_int_equal(space.reserved, 2 << 20);
+	assert_true(space.used < 65536);
+	assert_int_equal(space.used + space.reserved, 2 << 20);
 	assert_int_equal(pwrite(fd, "x", 1, 0), 1);
 	assert_false(pool_room(p, (1 << 20) + 1, &shortage, &err));
 	assert_int_equal(shortage.available, 1 << 20);
