@@ -74,12 +74,14 @@ static void on_failed(void *arg, const struct tp_error *err)
 
 static bool read_uuid(const struct mover_request *r, uint8_t uuid[16], struct tp_error *err)
 {
+	static const char digits[] = "0123456789abcdef";
 	const char *text = tp_json_str(r->root, "uuid");
 
-	if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+	if (!text || strlen(text) != 32 || strspn(text, digits) != 32)
 		return tp_fail(err, TP_EARG, "mover request: \"uuid\" is not 32 digits of hex");
 	for (size_t i = 0; i < 16; i++)
-		sscanf(text + 2 * i, "%2hhx", &uuid[i]);
+		uuid[i] = (uint8_t)((strchr(digits, text[2 * i]) - digits) << 4 |
+				    (strchr(digits, text[2 * i + 1]) - digits));
 	return true;
 }
 

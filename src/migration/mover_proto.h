@@ -8,11 +8,15 @@
  *
  * Request (the engine's first message), common members:
  *   {"job": NAME, "protocol": 1, "vm": NAME, "op": ID, "fds": [NAME...], ...}
- * Answer: {"hello": {"protocol": 1, "version": TEXT, "pid": N}}, then at most ten
- * {"progress": {"done-bytes", "total-bytes", ...}} a second, at the end one of
+ * Answer: {"hello": {"protocol": 1, "version": TEXT, "pid": N, "sandbox": [STAGE...]}}, then at
+ * most ten {"progress": {"done-bytes", "total-bytes"[, "stored-bytes"][, "sealing": true]}} a
+ * second (bytes of the raw stream; of the image; total is an estimate while saving), at the end
+ * one of
  *   {"done": {...}}                              then exit 0
  *   {"error": {"class", "desc", ...}}            then exit 1
- * and no message after that one. Exit without it is a crash. When the control
+ * and no message after that one. Exit without it is a crash. Data jobs take "cgroup", the path
+ * of a folder, as launch does. Messages that the mover does not know are ignored, such as are no
+ * JSON objects count as the end of the connection. When the control
  * connection ends, a job ends at once (non-zero), but a sealed save.
  *
  * save    fds stream (socketpair; QEMU writes), image (O_RDWR)
@@ -20,7 +24,9 @@
  *          "total": BYTES expected, "memory"?: ...}
  *         After the seal: {"sealed": {"bytes", "raw-bytes", "footer": HEX16, "uuid", "pages",
  *         "pages-data", "pages-zero", "frames", "machine", "stream-kind", "device-bytes",
- *         "blocks": [{"id", "bytes"}]}} which is not the end: it holds the stream until
+ *         "page-size", "seal-seconds", "blocks": [{"id", "bytes"}]}} (uuid and footer in hex,
+ *         stream-kind "stopped", "live" or "background-snapshot"; of a stream with very many
+ *         blocks only the first are listed) which is not the end: it holds the stream until
  *         {"finish": {"status": 0}} comes (then it answers SHUT, waits until QEMU closes or 60 s
  *         went by, and sends done). Once sealed it outlives the engine: when control ends, it
  *         holds the stream open until QEMU closes it, answering nothing, then exits.
@@ -28,10 +34,12 @@
  *         until control ends: QEMU must not hang on it.
  * load    fds stream (socketpair; QEMU reads), image (O_RDONLY)
  *         {"threads": 0, "hold": BOOL}; with hold the last bytes of the stream (from the device
- *         area's last byte on) are kept back: {"held": {}}, until {"finish": {}}.
+ *         area's last byte on) are kept back: {"held": {}}, until {"finish": {}}. The whole image
+ *         was verified when "held" comes.
  *         done: {"raw-bytes", "bytes"}; every frame's checksum and the footer's sum were right.
  *         An error closes the stream, so that QEMU fails the load.
- * verify  fds image; {"threads": 0}; done: {"frames", "pages", ...}
+ * verify  fds image; {"threads": 0}; done: {"frames", "pages", "pages-data", "pages-zero",
+ *         "bytes", "raw-bytes", "uuid", "footer"}
  * launch, hook, tool
  *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
  *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 #include "fake/fake_image.h"
 
@@ -153,6 +154,8 @@ static void load_ends_with_its_control_connection(void **state)
 	/* 0 to 3, stream, image, two events; main, control, decoders. */
 	assert_int_equal(entries_of(l.peer.pid, "fd"), 8);
 	assert_int_equal(entries_of(l.peer.pid, "task"), 6);
+	/* It gives way to running VMs. */
+	assert_true(getpriority(PRIO_PROCESS, (id_t)l.peer.pid) > getpriority(PRIO_PROCESS, 0));
 	assert_true(mover_peer_running(&l.peer));
 	mover_peer_close(&l.peer);
 	assert_exit(mover_peer_wait(&l.peer), MOVER_EXIT_ORPHAN);
@@ -173,6 +176,39 @@ static void held_load_ends_with_its_control_connection(void **state)
 	mover_peer_close(&l.peer);
 	assert_exit(mover_peer_wait(&l.peer), MOVER_EXIT_ORPHAN);
 	assert_int_equal(read_stream(&l, 0, l.image.raw_len), l.image.tail_at);
+	load_end(&l);
+}
+
+static void messages_of_a_later_engine_are_ignored(void **state)
+{
+	struct load l;
+	tp_autojson json_t *held = NULL, *done = NULL;
+
+	(void)state;
+	fake_image_make(&l.image, 3, 20000);
+	load_start(&l, json_pack("{s:b}", "hold", 1));
+	mover_peer_send(&l.peer, json_pack("{s:{s:i}}", "throttle", "rate", 5), NULL, 0);
+	assert_hello(&l.peer);
+	held = mover_peer_expect(&l.peer, "held");
+	assert_non_null(held);
+	mover_peer_send(&l.peer, json_pack("{s:{}}", "finish"), NULL, 0);
+	assert_int_equal(read_stream(&l, 0, l.image.raw_len + 1), l.image.raw_len);
+	done = mover_peer_expect(&l.peer, "done");
+	assert_non_null(done);
+	assert_exit(mover_peer_wait(&l.peer), 0);
+	load_end(&l);
+}
+
+static void nonsense_ends_the_job(void **state)
+{
+	struct load l;
+
+	(void)state;
+	fake_image_make(&l.image, 3, 20000);
+	load_start(&l, json_pack("{s:b}", "hold", 1));
+	assert_hello(&l.peer);
+	assert_int_equal(send(l.peer.control, "finish!", 7, MSG_NOSIGNAL), 7);
+	assert_exit(mover_peer_wait(&l.peer), MOVER_EXIT_ORPHAN);
 	load_end(&l);
 }
 
@@ -264,6 +300,8 @@ int main(void)
 		cmocka_unit_test(load_without_qemu_fails),
 		cmocka_unit_test(load_ends_with_its_control_connection),
 		cmocka_unit_test(held_load_ends_with_its_control_connection),
+		cmocka_unit_test(messages_of_a_later_engine_are_ignored),
+		cmocka_unit_test(nonsense_ends_the_job),
 		cmocka_unit_test(verify_tells_what_is_damaged),
 		cmocka_unit_test(messages_wait_for_a_slow_engine),
 #ifdef TP_FAULTS

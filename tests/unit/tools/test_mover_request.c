@@ -98,6 +98,9 @@ static void wrong_members(void **state)
 	assert_hello(&p);
 	assert_job_error(&p, "GenericError", "threads", MOVER_EXIT_ERROR);
 	mover_peer_free(&p);
+	start_job(&p, "verify", "image", &image, 1, json_pack("{s:s}", "cgroup", "/nonexistent"));
+	assert_job_error(&p, "IOError", "/nonexistent/cgroup.procs", MOVER_EXIT_ERROR);
+	mover_peer_free(&p);
 	start_job(&p, "verify", "image", &image, 1, json_pack("{s:s}", "fault", "made-up"));
 	assert_job_error(&p, "GenericError", "fault", MOVER_EXIT_ERROR);
 	mover_peer_free(&p);
