@@ -41,7 +41,7 @@ static bool below_file_limit(size_t n, struct tp_error *err)
 }
 
 /* Replaces file by the data without a new block or inode; false if there is no spare left. */
-static bool write_in_spare(int dir, const char *file, const char *new, const char *text, size_t n)
+static bool write_in_spare(int dir, const char *file, const char *tmp, const char *text, size_t n)
 {
 	static const char *const spares[] = POOL_SPARE_FILES;
 	struct tp_error ignored = TP_ERROR_INIT;
@@ -51,14 +51,14 @@ static bool write_in_spare(int dir, const char *file, const char *new, const cha
 	if (n > POOL_SPARE_BYTES)
 		return false;
 	for (size_t i = 0; i < TP_N(spares) && !found; i++)
-		found = renameat(dir, spares[i], dir, new) == 0;
+		found = renameat(dir, spares[i], dir, tmp) == 0;
 	if (!found)
 		return false;
-	fd = tp_openat(dir, new, O_WRONLY, 0, &ignored);
+	fd = tp_openat(dir, tmp, O_WRONLY, 0, &ignored);
 	if (fd >= 0 && tp_pwrite_all(fd, text, n, 0, &ignored) && ftruncate(fd, (off_t)n) == 0 &&
-	    tp_fsync(fd, new, &ignored) && renameat(dir, new, dir, file) == 0)
+	    tp_fsync(fd, tmp, &ignored) && renameat(dir, tmp, dir, file) == 0)
 		return tp_fsync(dir, file, &ignored);
-	unlinkat(dir, new, 0);
+	unlinkat(dir, tmp, 0);
 	return false;
 }
 
