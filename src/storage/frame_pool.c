@@ -38,6 +38,7 @@
 #include "image_format.h"
 #include "image_read.h"
 
+#define SLOTS_MIN 24u			/* on a busy host a worker may lose its CPU for a while */
 #define WRITE_BATCH 32u			/* frames in one pwritev */
 #define SYNC_EVERY (8u << 20)		/* bytes after which the kernel is told to start writing */
 
@@ -365,7 +366,7 @@ static bool pool_init(struct frame_pool *p, const struct frame_pool_options *o, 
 	p->limit = o->limit;
 	p->level = !o->level ? 1 : o->level < FRAME_LEVEL_MIN ? FRAME_LEVEL_MIN :
 		   o->level > FRAME_LEVEL_MAX ? FRAME_LEVEL_MAX : o->level;
-	p->size = 3 * threads + 2;
+	p->size = 3 * threads + 2 < SLOTS_MIN ? SLOTS_MIN : 3 * threads + 2;
 	p->slots = calloc(p->size, sizeof(*p->slots));
 	p->sums = XXH64_createState();
 	if (!p->slots || !p->sums)

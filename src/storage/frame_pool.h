@@ -4,7 +4,7 @@
  *
  * One producer fills buffers and submits them; workers compress; whoever
  * completes the oldest frame writes all that are ready. Buffers form a bounded
- * ring of 3 * threads + 2. Threads block all signals.
+ * ring of 3 * threads + 2, at least 24. Threads block all signals.
  */
 #ifndef FRAME_POOL_H
 #define FRAME_POOL_H

@@ -44,7 +44,7 @@ struct bench {
 };
 
 struct sample {
-	double seconds, synced;
+	double seconds, synced, cpu;	/* cpu: of all processes, the one that plays QEMU included */
 	uint64_t bytes;
 };
 
@@ -276,6 +276,28 @@ static struct sample run_zstd(const struct bench *b)
 	return s;
 }
 
+static double cpu_seconds(void)
+{
+	struct rusage u[2];
+	double sum = 0;
+
+	if (getrusage(RUSAGE_SELF, &u[0]) || getrusage(RUSAGE_CHILDREN, &u[1]))
+		die("getrusage");
+	for (int i = 0; i < 2; i++)
+		sum += (double)(u[i].ru_utime.tv_sec + u[i].ru_stime.tv_sec) +
+		       (double)(u[i].ru_utime.tv_usec + u[i].ru_stime.tv_usec) / 1e6;
+	return sum;
+}
+
+static struct sample measure(struct sample (*run)(const struct bench *b), const struct bench *b)
+{
+	double before = cpu_seconds();
+	struct sample s = run(b);
+
+	s.cpu = cpu_seconds() - before;
+	return s;
+}
+
 /* ---- results */
 
 static int by_value(const void *a, const void *b)
@@ -294,16 +316,31 @@ static double median(const double *v, unsigned n)
 	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-static void print_row(const struct bench *b, const char *name, double seconds, double synced,
-		      uint64_t bytes)
+struct series {
+	double seconds[RUNS_MAX], synced[RUNS_MAX], cpu[RUNS_MAX];
+	uint64_t bytes;
+};
+
+static void keep(struct series *s, unsigned i, const struct sample *one)
 {
-	printf("%-22s %7.3f s %7.3f s synced %7.0f MB/s %11llu bytes\n", name, seconds, synced,
-	       (double)b->n / 1e6 / seconds, (unsigned long long)bytes);
+	s->seconds[i] = one->seconds;
+	s->synced[i] = one->synced;
+	s->cpu[i] = one->cpu;
+	s->bytes = one->bytes;
+}
+
+static void print_row(const struct bench *b, const char *name, const struct series *s)
+{
+	double seconds = median(s->seconds, b->runs);
+
+	printf("%-18s %7.3f s %7.3f s synced %7.3f s CPU %6.0f MB/s %11llu bytes\n", name, seconds,
+	       median(s->synced, b->runs), median(s->cpu, b->runs), (double)b->n / 1e6 / seconds,
+	       (unsigned long long)s->bytes);
 }
 
 static void run_all(const struct bench *b)
 {
-	double ours[RUNS_MAX], ours_synced[RUNS_MAX], peer[RUNS_MAX], peer_synced[RUNS_MAX];
+	static struct series ours, peer;
 	struct sample p = { 0 }, z = { 0 };
 	struct rusage usage;
 
@@ -311,22 +348,20 @@ static void run_all(const struct bench *b)
 		bool first = random64() & 1;
 
 		if (first)
-			p = run_pump(b);
-		z = run_zstd(b);
+			p = measure(run_pump, b);
+		z = measure(run_zstd, b);
 		if (!first)
-			p = run_pump(b);
-		ours[i] = p.seconds;
-		ours_synced[i] = p.synced;
-		peer[i] = z.seconds;
-		peer_synced[i] = z.synced;
+			p = measure(run_pump, b);
+		keep(&ours, i, &p);
+		keep(&peer, i, &z);
 	}
 	printf("stream %.1f MB, %u threads, %u runs, medians\n", (double)b->n / 1e6, b->threads, b->runs);
-	print_row(b, "torpor", median(ours, b->runs), median(ours_synced, b->runs), p.bytes);
-	print_row(b, "zstd -1 in a pipe", median(peer, b->runs), median(peer_synced, b->runs), z.bytes);
+	print_row(b, "torpor", &ours);
+	print_row(b, "zstd -1 in a pipe", &peer);
 	printf("faster than the unsynced pipe, seal and syncs included: %.2fx; both synced: %.2fx; size %+.2f %%\n",
-	       median(peer, b->runs) / median(ours_synced, b->runs),
-	       median(peer_synced, b->runs) / median(ours_synced, b->runs),
-	       100.0 * ((double)p.bytes - (double)z.bytes) / (double)z.bytes);
+	       median(peer.seconds, b->runs) / median(ours.synced, b->runs),
+	       median(peer.synced, b->runs) / median(ours.synced, b->runs),
+	       100.0 * ((double)ours.bytes - (double)peer.bytes) / (double)peer.bytes);
 	if (!getrusage(RUSAGE_SELF, &usage))
 		printf("largest resident set, stream of the bench included: %ld MiB\n",
 		       usage.ru_maxrss >> 10);
