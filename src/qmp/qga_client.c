@@ -177,8 +177,9 @@ static bool put_sync(struct qga_client *c)
 		random = tp_now_us() << 20 ^ c->last_id;
 	c->sync_number = (int64_t)(random >> 1);
 	c->delimited = false;
-	n = snprintf(text, sizeof(text), "%c{\"execute\":\"%s\",\"arguments\":{\"id\":%" PRId64 "}}\n",
-		     DELIMITER, qga_cmd_info(QGA_SYNC_DELIMITED)->name, c->sync_number);
+	n = snprintf(text, sizeof(text),
+		     "%c{\"execute\":\"%s\",\"arguments\":{\"id\":%" PRId64 "}}\n", DELIMITER,
+		     qga_cmd_info(QGA_SYNC_DELIMITED)->name, c->sync_number);
 	return qmp_stream_put(&c->stream, text, (size_t)n, NULL);
 }
 
@@ -194,8 +195,8 @@ static bool put_command(struct qga_client *c, const struct agent_command *cmd)
 		ok = tp_buf_printf(&text, "{\"execute\":\"%s\"}\n", command_name(cmd));
 	if (!ok)
 		return false;
-	tp_trace("agent=%s > %.*s", c->label, (int)(text.len < TRACE_BYTES ? text.len - 1 : TRACE_BYTES),
-		 text.data);
+	tp_trace("agent=%s > %s %.*s", c->label, command_name(cmd), TRACE_BYTES,
+		 cmd->args ? cmd->args : "{}");
 	return qmp_stream_put(&c->stream, text.data, text.len, NULL);
 }
 
@@ -323,7 +324,7 @@ static void on_data(void *arg, const char *data, size_t n)
 
 	ref(c);
 	while (!c->ended && feed(c, &data, &n) != QMP_FRAME_MORE)
-		continue;
+		;
 	unref(c);
 }
 
@@ -332,8 +333,8 @@ static void on_ended(void *arg, int sys)
 	struct qga_client *c = arg;
 
 	if (sys)
-		tp_fail_class(&c->end, TP_ESTATE, "AgentUnavailable", "%s: guest agent: %s", c->label,
-			      strerror(sys));
+		tp_fail_class(&c->end, TP_ESTATE, "AgentUnavailable", "%s: guest agent: %s",
+			      c->label, strerror(sys));
 	else
 		tp_fail_class(&c->end, TP_ESTATE, "AgentUnavailable",
 			      "%s: the guest agent's channel was closed", c->label);
@@ -375,8 +376,8 @@ static void on_limit(struct ev_loop *loop, struct ev_timer *w, int revents)
 	(void)loop;
 	(void)revents;
 	if (was_sent(c, cmd))
-		tp_fail(&err, TP_ETIMEOUT, "%s: the guest agent did not answer %s within %g s", c->label,
-			command_name(cmd), cmd->limit);
+		tp_fail(&err, TP_ETIMEOUT, "%s: the guest agent did not answer %s within %g s",
+			c->label, command_name(cmd), cmd->limit);
 	else
 		tp_fail_class(&err, TP_ESTATE, "AgentUnavailable",
 			      "%s: %s could not be sent to the guest agent within %g s", c->label,
@@ -433,16 +434,16 @@ static bool check_send(const struct qga_client *c, enum qga_cmd cmd, const json_
 	if (!info || cmd == QGA_SYNC_DELIMITED)
 		return tp_fail(err, TP_EARG, "%d is no guest agent command", (int)cmd);
 	if (c->ended)
-		return tp_fail_class(err, c->end.code, tp_error_class(&c->end), "%s: %s", info->name,
-				     c->end.text);
+		return tp_fail_class(err, c->end.code, tp_error_class(&c->end), "%s: %s",
+				     info->name, c->end.text);
 	if (args && !json_is_object(args))
 		return tp_fail(err, TP_EARG, "arguments of %s must be an object", info->name);
 	if (args && json_dumpb(args, NULL, 0, JSON_COMPACT) > QMP_MESSAGE_LIMIT / 2)
-		return tp_fail(err, TP_ELIMIT, "arguments of %s are larger than %u bytes", info->name,
-			       QMP_MESSAGE_LIMIT / 2);
+		return tp_fail(err, TP_ELIMIT, "arguments of %s are larger than %u bytes",
+			       info->name, QMP_MESSAGE_LIMIT / 2);
 	if (c->n >= QGA_QUEUE_LIMIT)
-		return tp_fail(err, TP_ELIMIT, "%s: %s would be the %uth command for the guest agent",
-			       c->label, info->name, QGA_QUEUE_LIMIT + 1);
+		return tp_fail(err, TP_ELIMIT, "%s: %s: %u commands wait for the guest agent already",
+			       c->label, info->name, QGA_QUEUE_LIMIT);
 	return true;
 }
 

@@ -158,8 +158,8 @@ static bool check_send(const struct qmp_client *c, const char *name, const json_
 		return tp_fail(err, TP_ELIMIT, "arguments of %s are larger than %u bytes", name,
 			       QMP_MESSAGE_LIMIT / 2);
 	if (c->waiting.n >= QMP_QUEUE_LIMIT || c->flying.n >= QMP_QUEUE_LIMIT)
-		return tp_fail(err, TP_ELIMIT, "%s: %s would be the %uth command waiting", c->label,
-			       name, QMP_QUEUE_LIMIT + 1);
+		return tp_fail(err, TP_ELIMIT, "%s: %s: %u commands wait already", c->label, name,
+			       QMP_QUEUE_LIMIT);
 	return true;
 }
 

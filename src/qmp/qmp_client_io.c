@@ -84,17 +84,14 @@ static struct command *next_command(const struct qmp_client *c)
 static bool put_command(struct qmp_client *c, struct command *cmd)
 {
 	tp_autobuf struct tp_buf text = TP_BUF_INIT(QMP_MESSAGE_LIMIT);
-	bool masked = qmp_cmd_info(cmd->cmd)->secret;
+	const char *how = cmd->oob && c->oob ? "exec-oob" : "execute";
+	const char *name = qmp_command_name(cmd), *args = cmd->args ? cmd->args : "{}";
 
-	if (!tp_buf_printf(&text, "{\"%s\":\"%s\",", cmd->oob && c->oob ? "exec-oob" : "execute",
-			   qmp_command_name(cmd))
-	    || (cmd->args && (!tp_buf_adds(&text, "\"arguments\":") || !tp_buf_adds(&text, cmd->args)
-			      || !tp_buf_adds(&text, ",")))
-	    || !tp_buf_printf(&text, "\"id\":\"%s-%" PRIu64 "\"}\r\n", c->nonce, cmd->id))
+	if (!tp_buf_printf(&text, "{\"%s\":\"%s\",\"arguments\":%s,\"id\":\"%s-%" PRIu64 "\"}\r\n",
+			   how, name, args, c->nonce, cmd->id))
 		return false;
-	tp_trace("monitor=%s > %s %s %.*s%s", c->label, c->oob && cmd->oob ? "exec-oob" : "execute",
-		 qmp_command_name(cmd), TRACE_BYTES,
-		 masked ? "(masked)" : cmd->args ? cmd->args : "{}",
+	tp_trace("monitor=%s > %s %s %.*s%s", c->label, how, name, TRACE_BYTES,
+		 qmp_cmd_info(cmd->cmd)->secret ? "(masked)" : args,
 		 cmd->with_fd ? " with a descriptor" : "");
 	return qmp_stream_put(&c->stream, text.data, text.len, &cmd->fd);
 }
@@ -254,8 +251,8 @@ static void on_ended(void *arg, int sys)
 	if (sys)
 		tp_fail_sys(&c->end, sys, "%s: monitor", c->label);
 	else
-		tp_fail_class(&c->end, TP_ESYS, "QemuExited", "%s: QEMU closed its monitor%s", c->label,
-			      c->state == SESSION_GREETING ? " before its greeting"
+		tp_fail_class(&c->end, TP_ESYS, "QemuExited", "%s: QEMU closed its monitor%s",
+			      c->label, c->state == SESSION_GREETING ? " before its greeting"
 			      : qmp_frame_partial(&c->frame) ? " in the middle of a message" : "");
 	qmp_client_ref(c);
 	qmp_client_end(c);

@@ -41,7 +41,7 @@ struct commands {
 struct qmp_client {
 	struct ev_loop *loop;
 	unsigned refs;			/* the owner, and each callback from the loop */
-	bool freed;			/* by its owner: no callback of the owner's is called any more */
+	bool freed;			/* by its owner, who is not called any more */
 	enum session state;
 	char label[LABEL_SIZE], nonce[NONCE_SIZE];
 	uint64_t last_id;

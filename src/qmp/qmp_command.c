@@ -97,8 +97,8 @@ static void on_limit(struct ev_loop *loop, struct ev_timer *w, int revents)
 
 	(void)loop;
 	(void)revents;
-	tp_fail(&err, TP_ETIMEOUT, unsent ? "%s: %s could not be sent within %g s"
-		: "%s: %s was not answered within %g s", c->label, qmp_command_name(cmd), cmd->limit);
+	tp_fail(&err, TP_ETIMEOUT, "%s: %s %s within %g s", c->label, qmp_command_name(cmd),
+		unsent ? "could not be sent" : "was not answered", cmd->limit);
 	qmp_client_ref(c);
 	/* Before the callback: it may free the client and with it what is still in a list. */
 	if (unsent) {

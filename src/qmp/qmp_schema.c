@@ -131,7 +131,8 @@ static const json_t *member_of(const struct qmp_schema *s, const json_t *object,
 	json_array_foreach(json_object_get(object, "variants"), i, variant) {
 		if (found)
 			break;
-		found = find_named(json_object_get(type_of(s, variant, "type"), "members"), name, n);
+		found = find_named(json_object_get(type_of(s, variant, "type"), "members"), name,
+				   n);
 	}
 	return found;
 }
@@ -147,10 +148,10 @@ static const json_t *step(const struct qmp_schema *s, const json_t *type, const 
 	if (!is_meta(type, "alternate"))
 		return type_of(s, member_of(s, type, name, n), "type");
 	json_array_foreach(json_object_get(type, "members"), i, branch) {
-		const json_t *member = member_of(s, element_of(s, type_of(s, branch, "type")), name, n);
+		const json_t *object = element_of(s, type_of(s, branch, "type"));
 
 		if (!found)
-			found = type_of(s, member, "type");
+			found = type_of(s, member_of(s, object, name, n), "type");
 	}
 	return found;
 }
@@ -285,14 +286,15 @@ static bool check_mandatory(const json_t *type, const json_t *value, const char 
 static bool check_object(const struct qmp_schema *s, const json_t *type, const json_t *value,
 			 const char *name, int depth, struct tp_error *err)
 {
-	const json_t *variant = variant_of(s, type, value), *member;
+	const json_t *variant = variant_of(s, type, value);
 	const char *key;
 	json_t *part;
 
 	if (!json_is_object(value))
 		return tp_fail(err, TP_EARG, "%s must be an object", name);
 	json_object_foreach((json_t *)value, key, part) {
-		member = find_named(json_object_get(type, "members"), key, strlen(key));
+		const json_t *member = find_named(json_object_get(type, "members"), key, strlen(key));
+
 		if (!member)
 			member = find_named(json_object_get(variant, "members"), key, strlen(key));
 		if (!member)
@@ -300,7 +302,8 @@ static bool check_object(const struct qmp_schema *s, const json_t *type, const j
 		if (!check_value(s, type_of(s, member, "type"), part, key, depth + 1, err))
 			return tp_prefix(err, "%s", name);
 	}
-	return check_mandatory(type, value, name, err) && check_mandatory(variant, value, name, err);
+	return check_mandatory(type, value, name, err)
+		&& check_mandatory(variant, value, name, err);
 }
 
 static bool check_value(const struct qmp_schema *s, const json_t *type, const json_t *value,

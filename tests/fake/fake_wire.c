@@ -38,15 +38,17 @@ static void on_readable(struct ev_loop *loop, struct ev_io *io, int revents)
 static void on_writable(struct ev_loop *loop, struct ev_io *io, int revents)
 {
 	struct fake_wire *w = io->data;
-	size_t n = w->tear && w->tear < w->out.len ? w->tear : w->out.len;
-	ssize_t sent = n ? send(w->fd, w->out.data, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+	size_t left = w->out.len - w->out_at, n = w->tear && w->tear < left ? w->tear : left;
+	ssize_t sent = n ? send(w->fd, w->out.data + w->out_at, n, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
 
 	(void)loop;
 	(void)revents;
 	if (sent > 0)
-		tp_buf_drop(&w->out, (size_t)sent);
-	if (w->out.len)
+		w->out_at += (size_t)sent;
+	if (w->out_at < w->out.len)
 		return;
+	tp_buf_drop(&w->out, w->out.len);
+	w->out_at = 0;
 	ev_io_stop(w->loop, &w->writer);
 	if (w->eof_after_out)
 		fake_wire_close(w);

@@ -14,6 +14,7 @@ struct fake_wire {
 	int fd;			/* -1: closed */
 	struct ev_io reader, writer;
 	struct tp_buf out;
+	size_t out_at;		/* what is written of it */
 	size_t tear;		/* most bytes in one write; 0: as many as fit */
 	bool eof_after_out;
 	/* One byte, with how many descriptors came along (closed by the wire). */

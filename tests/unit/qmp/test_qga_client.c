@@ -206,10 +206,10 @@ static void a_limit_while_waiting_for_others_means_not_sent(void **state)
 static void a_command_of_which_a_part_is_written_is_not_sent(void **state)
 {
 	struct rig *r = *state;
-	char *large = calloc(1, 500001);
+	char *large = calloc(1, 300001);
 
 	assert_non_null(large);
-	memset(large, 'x', 500000);
+	memset(large, 'x', 300000);
 	ask(r, QGA_PING, 0, 0);
 	WAIT_FOR(r, r->a[0].calls);
 	fake_agent_hang(r->agent, true);

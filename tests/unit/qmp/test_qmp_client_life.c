@@ -270,10 +270,10 @@ static void the_queue_has_a_limit(void **state)
 static void a_peer_that_does_not_read_blocks_nobody(void **state)
 {
 	struct rig *r = *state;
-	char *large = calloc(1, 400001);
+	char *large = calloc(1, 300001);
 
 	assert_non_null(large);
-	memset(large, 'x', 400000);
+	memset(large, 'x', 300000);
 	fake_greet(r->monitor, false);
 	WAIT_FOR(r, r->ready);
 	fake_monitor_read(r->monitor, false);

@@ -120,14 +120,13 @@ static const struct example examples[] = {
 /* The bare list, or the reply that it came in. */
 static struct qmp_schema *load(const char *name)
 {
-	const char *dir = getenv("TORPOR_TEST_DATA");
 	tp_autojson json_t *file = NULL;
 	struct tp_error err = TP_ERROR_INIT;
 	struct qmp_schema *s;
 	json_error_t why;
-	char path[512];
+	char path[80];
 
-	snprintf(path, sizeof(path), "%s/%s", dir ? dir : "tests/data", name);
+	snprintf(path, sizeof(path), "tests/data/%s", name);
 	file = json_load_file(path, 0, &why);
 	if (!file) {
 		fprintf(stderr, "%s: %s\n", path, why.text);
