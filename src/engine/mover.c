@@ -225,8 +225,8 @@ static bool reject(struct mover *m, const char *why)
 {
 	snprintf(m->said, sizeof(m->said), "%s", why);
 	tp_warn("vm=%s mover %s (pid %jd): %s", m->vm, m->job, (intmax_t)m->pid, why);
-	stop_control(m);
 	tp_pidfd_kill(m->pidfd, SIGKILL);
+	stop_control(m);
 	return true;
 }
 
