@@ -58,13 +58,18 @@ json_t *api_error_message(const struct tp_error *err, json_t *data_owned, const 
 
 json_t *api_greeting(void)
 {
-	int major = 0, minor = 0, micro = 0;
-	char package[64];
+	static const char *const parts[] = { "major", "minor", "micro" };
+	json_t *version = json_object();
+	const char *at = torpor_version();
+	char package[64], *end;
 
-	sscanf(torpor_version(), "%d.%d.%d", &major, &minor, &micro);
+	for (size_t i = 0; i < TP_N(parts); i++) {
+		tp_json_set(version, parts[i], json_integer((json_int_t)strtol(at, &end, 10)));
+		at = *end == '.' ? end + 1 : end;
+	}
 	snprintf(package, sizeof(package), "torpor %s", torpor_version());
-	return json_pack("{s:{s:{s:{s:i,s:i,s:i},s:s},s:[]}}", "QMP", "version", "qemu", "major", major,
-			 "minor", minor, "micro", micro, "package", package, "capabilities");
+	return json_pack("{s:{s:{s:o, s:s}, s:[]}}", "QMP", "version", "qemu", version, "package", package,
+			 "capabilities");
 }
 
 /* --- clients --- */

@@ -25,7 +25,7 @@ const struct api_member api_operation_args[] = {
 
 /* What vm-start shares with vm-restore. */
 #define RESTORE_ARGS \
-	OPTIONAL("paused", "bool", "true: leave the guest paused; false: let it run (default: as it was)"), \
+	OPTIONAL("paused", "bool", "leave the guest paused (default: as it was)"), \
 	OPTIONAL("image", "image-id", "this image (default: the VM's hibernation image)"), \
 	OPTIONAL("keep", "bool", "keep the image when the VM is whole (default: the spec's)"), \
 	OPTIONAL("allow", "[RestoreAllowance]", "what would otherwise refuse the image"), \
@@ -132,7 +132,9 @@ const struct api_command api_commands[] = {
 				     "the host, -1: none beside the reader (default: the spec's)"),
 		      OPTIONAL("keep", "bool", "keep the image after its restore (default: the spec's)"),
 		      OPTIONAL("reserve", "ReserveMode", "room taken before the guest is touched (default: "
-			       "the spec's)"), SET_RUN_STATE),
+			       "the spec's)"),
+		      OPTIONAL("wake", "bool", "a guest in S3 may be woken where this QEMU cannot save it "
+			       "asleep"), SET_RUN_STATE),
 	  .doc = "Saves the guest's memory and devices to a compressed image and ends QEMU." },
 	{ .name = "vm-restore", .role = TORPOR_ROLE_OPERATE, .operation = true, .handler = api_vm_restore,
 	  .returns = "OperationReply",
@@ -149,14 +151,8 @@ const struct api_command api_commands[] = {
 	{ .name = "image-delete", .role = TORPOR_ROLE_OPERATE, .handler = api_image_delete,
 	  .args = ROW(REQUIRED("image", "image-id", "the image")),
 	  .doc = "Deletes a memory image; refused for the only state of a hibernated VM (vm-discard)." },
-	{ .name = "image-verify", .role = TORPOR_ROLE_OPERATE, .operation = true, .handler = api_image_verify,
-	  .returns = "OperationReply", .args = ROW(REQUIRED("image", "image-id", "the image")),
-	  .doc = "Reads the whole image and checks every checksum in it." },
 	{ .name = "query-pools", .role = TORPOR_ROLE_READ, .handler = api_query_pools, .returns = "[PoolInfo]",
 	  .doc = "Pools that hold memory images." },
-	{ .name = "query-capacity", .role = TORPOR_ROLE_READ, .handler = api_query_capacity,
-	  .returns = "Capacity", .args = ROW(NAME),
-	  .doc = "Whether there is room to hibernate the VM, for each pool." },
 
 	/* --- operations --- */
 	{ .name = "query-operations", .role = TORPOR_ROLE_READ, .handler = api_query_operations,

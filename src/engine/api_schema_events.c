@@ -24,12 +24,12 @@
 	X(VM_IO_ERROR, "A disk reported an error. Further data as QEMU gives it.", VM) \
 	X(VM_WATCHDOG, "The guest's watchdog fired. Further data as QEMU gives it.", VM) \
 	X(AGENT, "The guest agent came or went.", VM, REQUIRED("agent", "AgentState", "what it is now")) \
-	X(CONDITION, "A condition of a VM changed.", VM, OPTIONAL("condition", "Condition", "as it is now")) \
-	X(IMAGE, "A memory image was made, changed its state or was deleted.", VM, \
-	  REQUIRED("image", "image-id", "the image"), \
+	X(IMAGE, "A memory image was made, changed its state or was deleted.", \
+	  REQUIRED("vm", "any", "whose it is; null: unknown"), REQUIRED("image", "image-id", "the image"), \
 	  REQUIRED("state", "str", "an ImageState, or deleted")) \
 	X(POOL, "A pool's state changed.", REQUIRED("pool", "name", "the pool"), \
-	  REQUIRED("state", "str", "ok, low, full, missing, read-only")) \
+	  REQUIRED("state", "str", "ok, low, full, missing, read-only"), \
+	  OPTIONAL("message", "str", "why it is missing")) \
 	X(QEMU_EVENT, "An event of QEMU; comes only when event-filter names it.", VM, \
 	  REQUIRED("event", "str", "QEMU's name for it"), OPTIONAL("data", "any", "QEMU's data")) \
 	X(EVENTS_LOST, "Events were not sent, as too much waited for this connection. Passes every filter.", \
