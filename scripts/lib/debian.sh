@@ -90,8 +90,9 @@ debian_open() {
 	}
 	mkdir -p "$debian_dir"/{lists/partial,cache/archives/partial,etc}
 	debian_write_sources "$debian_dir/sources" || return 1
+	# Without dependencies: apt must not mind that what it sees installed needs a hidden package.
 	awk -v hide="${2:-^$}" 'BEGIN { RS = ""; ORS = "\n\n" }
-		{ split($1 == "Package:" ? $2 : "", name, " ") } name[1] !~ hide' \
+		{ gsub(/\n(Pre-)?Depends: [^\n]*/, "") } $2 !~ hide' \
 		/var/lib/dpkg/status >"$debian_dir/status"
 }
 
