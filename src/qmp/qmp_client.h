@@ -12,7 +12,7 @@
  * Callbacks: each command's reply callback is called exactly once, from the
  * loop, never inside the call that sent it; at the session's end with an error
  * (class QemuExited or MonitorBusy or IOError as fits). Callbacks may call
- * qmp_client_free or _unref: the client is kept until they return.
+ * qmp_client_free: the client is kept until they return.
  */
 #ifndef QMP_CLIENT_H
 #define QMP_CLIENT_H
