@@ -5,7 +5,8 @@
  * Theory of operation
  *
  *   OPEN    reads requests, as long as fewer than API_OUTSTANDING_MAX of them wait for an answer;
- *           what was read beyond that stays in `in`, and nothing more is read.
+ *           what was read beyond that stays in `in`, and nothing more is read. A turn of the loop
+ *           executes a few only, so that others get theirs.
  *   ENDING  the peer has closed its sending side: what is outstanding is still answered. Whether
  *           it has closed the other side, too, no read tells any more: the timer asks.
  *   LAST    a request went beyond a limit: one error goes out, then our sending side is closed.
@@ -43,6 +44,7 @@ TP_LOG_SOURCE("api.session");
 
 #define IN_SIZE 8192			/* bytes of one read */
 #define OUT_KEEP 65536			/* a larger buffer is given back when it is empty */
+#define REQUESTS_PER_TURN 16		/* of one connection in one turn of the loop */
 #define HANGUP_INTERVAL 1.0		/* seconds between looks while nothing is read */
 #define DRAIN_LIMIT 5.0			/* seconds */
 #define RESET_BYTE 0xff
@@ -59,7 +61,9 @@ struct api_session {
 	char peer[64];
 	struct ev_io reader, writer;
 	struct ev_timer timer;		/* looks for a hang-up; in LAST and DRAIN the limit */
+	struct ev_timer more;		/* goes on with `in` in the next turn */
 	struct ev_timer kick;		/* never started: fed to the loop */
+	bool stalled;			/* `in` waits for answers to what is outstanding */
 	struct qmp_frame frame;
 	size_t in_at, in_len;
 	int fds[TP_MAX_FDS];		/* came, not taken yet */
@@ -143,6 +147,7 @@ static void session_free(struct api_session *s)
 	ev_io_stop(s->loop, &s->reader);
 	ev_io_stop(s->loop, &s->writer);
 	ev_timer_stop(s->loop, &s->timer);
+	ev_timer_stop(s->loop, &s->more);
 	ev_clear_pending(s->loop, &s->kick);
 	torpor_client_free(s->client);
 	*s->prev = s->next;
@@ -208,7 +213,7 @@ static void session_message(void *arg, const json_t *message)
 		return;
 	}
 	watch(s);
-	if (s->state == ENDING || s->in_at < s->in_len)
+	if (s->state == ENDING || s->stalled)
 		kick(s);
 }
 
@@ -340,9 +345,19 @@ static void process_one(struct api_session *s)
 
 static void process(struct api_session *s)
 {
-	while (s->state == OPEN && s->in_at < s->in_len &&
-	       s->client->outstanding < API_OUTSTANDING_MAX)
+	unsigned n = 0;
+
+	s->stalled = false;
+	while (s->state == OPEN && s->in_at < s->in_len) {
+		s->stalled = s->client->outstanding >= API_OUTSTANDING_MAX;
+		if (s->stalled)
+			break;
+		if (n++ == REQUESTS_PER_TURN) {
+			ev_timer_start(s->loop, &s->more);
+			break;
+		}
 		process_one(s);
+	}
 	if (s->state != OPEN)
 		s->in_at = s->in_len;
 	if (s->in_at == s->in_len && !qmp_frame_partial(&s->frame))
@@ -405,6 +420,13 @@ static void kicked(struct ev_loop *loop, struct ev_timer *w, int revents)
 		closed(arg);
 }
 
+static void go_on(struct ev_loop *loop, struct ev_timer *w, int revents)
+{
+	(void)loop;
+	(void)revents;
+	process(w->data);
+}
+
 static void timed(struct ev_loop *loop, struct ev_timer *w, int revents)
 {
 	struct api_session *s = w->data;
@@ -462,8 +484,9 @@ bool torpor_serve(struct torpor *t, int fd, enum torpor_role role, const char *p
 	ev_io_init(&s->reader, readable, fd, EV_READ);
 	ev_io_init(&s->writer, writable, fd, EV_WRITE);
 	ev_init(&s->timer, timed);
+	ev_timer_init(&s->more, go_on, 0, 0);
 	ev_init(&s->kick, kicked);
-	s->reader.data = s->writer.data = s->timer.data = s->kick.data = s;
+	s->reader.data = s->writer.data = s->timer.data = s->more.data = s->kick.data = s;
 	session_link(s, engine_api(t));
 	greeting = api_greeting();
 	session_message(s, greeting);

@@ -118,10 +118,15 @@ bool fake_run(struct torpor *t, bool (*done)(void *arg), void *arg)
 	return done(arg);
 }
 
+void fake_turn(struct torpor *t)
+{
+	ev_run(t->loop, EVRUN_NOWAIT);
+}
+
 void fake_settle(struct torpor *t)
 {
 	for (int i = 0; i < 20; i++)
-		ev_run(t->loop, EVRUN_NOWAIT);
+		fake_turn(t);
 }
 
 /* --- peers --- */

@@ -30,6 +30,7 @@ struct torpor *fake_torpor_new(void);
 void fake_torpor_free(struct torpor *t);
 /* Turns the loop until done(arg), at most FAKE_LIMIT; false: not done. */
 bool fake_run(struct torpor *t, bool (*done)(void *arg), void *arg);
+void fake_turn(struct torpor *t);	/* once, without waiting */
 /* Turns the loop as long as anything is ready. */
 void fake_settle(struct torpor *t);
 

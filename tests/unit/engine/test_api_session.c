@@ -328,6 +328,40 @@ static void limits_outstanding_requests(void **state)
 	assert_int_equal(fake_nkept, 200);
 }
 
+static size_t executed;
+
+static void count_call(struct api_call *call, const char *verb)
+{
+	(void)verb;
+	executed++;
+	api_reply(call, NULL);
+}
+
+static void a_flood_leaves_turns_to_others(void **state)
+{
+	struct fake_peer other;
+	size_t before = 0, most = 0;
+
+	(void)state;
+	executed = 0;
+	fake_peer_open(&other, engine, TORPOR_ROLE_ADMIN);
+	fake_peer_negotiate(&peer);
+	fake_peer_negotiate(&other);
+	fake_verb = count_call;
+	for (int i = 0; i < 100; i++)
+		fake_peer_send(&peer, "{\"execute\": \"vm-reset\", \"arguments\": {\"name\": \"a\"}}");
+	while (executed < 100) {
+		fake_turn(engine);
+		if (executed - before > most)
+			most = executed - before;
+		before = executed;
+	}
+	assert_in_range(most, 1, 20);
+	for (int i = 0; i < 100; i++)
+		fake_peer_expect(&peer, "{'return': {}}");
+	fake_peer_close(&other);
+}
+
 static void send_with_fds(struct fake_peer *p, const char *text, const int *fds, size_t nfds)
 {
 	assert_int_equal(tp_send_fds(p->fd, text, strlen(text), fds, nfds), strlen(text));
@@ -530,6 +564,7 @@ int main(void)
 		TEST(all_at_once_and_half_closed),
 		TEST(a_client_that_is_gone_cancels_nothing),
 		TEST(limits_outstanding_requests),
+		TEST(a_flood_leaves_turns_to_others),
 		TEST(takes_descriptors),
 		TEST(hands_descriptors_over),
 		TEST(refuses_a_reply_above_7_mib),
