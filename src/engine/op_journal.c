@@ -184,3 +184,21 @@ bool op_journal_set_aside(int dirfd, struct tp_error *err)
 		return tp_fail_sys(err, errno, "set the journal aside as %s", name);
 	return tp_fsync(dirfd, "the VM's state folder", err);
 }
+
+int op_journal_reopen(int dirfd, struct tp_error *err)
+{
+	size_t torn = 0;
+	tp_autojson json_t *records = op_journal_read(dirfd, &torn, err);
+	tp_autoclose int fd = -1;
+	off_t end;
+
+	if (!records)
+		return -1;
+	fd = tp_openat(dirfd, FILE_NAME, O_RDWR | O_APPEND, 0600, err);
+	if (fd < 0)
+		return -1;
+	end = lseek(fd, 0, SEEK_END);
+	if (end < 0 || (torn && ftruncate(fd, end - (off_t)torn) != 0))
+		return tp_fail_sys(err, errno, "cut the journal's torn end"), -1;
+	return TP_STEAL_FD(fd);
+}

@@ -19,6 +19,8 @@
 
 /* dirfd: the VM's state folder. Makes room: fails (InsufficientSpace) before any effect. Returns fd. */
 int op_journal_begin(int dirfd, struct tp_error *err);
+/* At recovery: goes on with the log as it is; a torn tail is cut off. */
+int op_journal_reopen(int dirfd, struct tp_error *err);
 bool op_journal_append(int fd, const char *record, const json_t *fields, struct tp_error *err);
 bool op_journal_sync(int fd, struct tp_error *err);	/* blocks: worker */
 bool op_journal_clear(int fd, struct tp_error *err);	/* truncated to 0 */

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * hibernate_check.c - Preflight of a save: all blockers at once, the guest untouched
+ *
+ * QEMU is asked everything that matters, one query after the other; a query that
+ * this QEMU refuses is simply not there. Then the room is looked at on the
+ * pool's worker.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "engine/engine.h"
+#include "engine/hibernate.h"
+#include "engine/launch.h"
+#include "engine/spec.h"
+#include "engine/steps.h"
+#include "engine/vm_runtime.h"
+#include "migration/mig_info.h"
+#include "storage/image_bound.h"
+
+#define SAVE_RATE 400e6		/* bytes/s, for estimates only */
+
+/* --- queries --- */
+
+static json_t *no_args(struct op *op)
+{
+	(void)op;
+	return NULL;
+}
+
+static json_t *flat_nodes(struct op *op)
+{
+	(void)op;
+	return json_pack("{s:b}", "flat", 1);
+}
+
+static json_t *ramblock(struct op *op)
+{
+	(void)op;
+	return json_pack("{s:s}", "command-line", "info ramblock");
+}
+
+static json_t *peripheral(struct op *op)
+{
+	(void)op;
+	return json_pack("{s:s}", "path", "/machine/peripheral");
+}
+
+/* The model named by -cpu; its features are asked for as this QEMU understands it by itself. */
+json_t *cpu_model_args(const json_t *args)
+{
+	char model[64] = "qemu64";
+
+	for (size_t i = 0; i + 1 < json_array_size(args); i++) {
+		const char *value = json_string_value(json_array_get(args, i + 1));
+
+		if (strcmp(json_string_value(json_array_get(args, i)), "-cpu") == 0)
+			snprintf(model, sizeof(model), "%.*s", (int)strcspn(value, ","), value);
+	}
+	return json_pack("{s:s, s:{s:s}}", "type", "full", "model", "name", model);
+}
+
+static json_t *cpu_model(struct op *op)
+{
+	return cpu_model_args(tp_json_path(op_vm_of(op)->rest, "launched.args"));
+}
+
+static const struct {
+	const char *name;
+	enum qmp_cmd cmd;
+	json_t *(*args)(struct op *op);
+} queries[] = {
+	{ "status", QMP_QUERY_STATUS, no_args },
+	{ "migrate", QMP_QUERY_MIGRATE, no_args },
+	{ "block-jobs", QMP_QUERY_BLOCK_JOBS, no_args },
+	{ "jobs", QMP_QUERY_JOBS, no_args },
+	{ "exports", QMP_QUERY_BLOCK_EXPORTS, no_args },
+	{ "block", QMP_QUERY_BLOCK, no_args },
+	{ "nodes", QMP_QUERY_NAMED_BLOCK_NODES, flat_nodes },
+	{ "ramblock", QMP_HUMAN_MONITOR, ramblock },
+	{ "vmgenid", QMP_QUERY_VM_GENERATION_ID, no_args },
+	{ "devices", QMP_QOM_LIST, peripheral },
+	{ "cpu", QMP_QUERY_CPU_MODEL_EXPANSION, cpu_model },
+};
+
+/* --- what the answers mean --- */
+
+static void check_status(struct op *op, const json_t *seen, json_t *blockers)
+{
+	const char *status = tp_json_str(json_object_get(seen, "status"), "status");
+	const char *why = run_state_unsavable(status ? status : "");
+
+	if (*why)
+		blocker_add(blockers, "InvalidState", json_pack("{s:s, s:s}", "qemu-status", status, "use",
+				strcmp(status, "postmigrate") == 0 ? "vm-resume" : "vm-start"),
+			    "VM %s cannot be saved: %s", op_vm_name(op), why);
+	/* QEMU before 10.0 wakes a guest in S3 by saving it (qemu-facts: `migrate` resumes it). */
+	if (status && strcmp(status, "suspended") == 0 && !op_vm_of(op)->qemu->features.set_active &&
+	    !tp_json_bool(op_arguments(op), "wake", false))
+		blocker_add(blockers, "Unsupported", json_pack("{s:s}", "reason", "suspended"),
+			    "VM %s is suspended and this QEMU can save it only awake: give \"wake\": true",
+			    op_vm_name(op));
+}
+
+static void check_migrate(struct op *op, const json_t *seen, json_t *blockers)
+{
+	const json_t *reply = json_object_get(seen, "migrate");
+	tp_autojson json_t *reasons = mig_blockers(reply);
+	struct mig_info info;
+	size_t i;
+	json_t *reason;
+
+	json_array_foreach(reasons, i, reason)
+		blocker_add(blockers, "Blocked", json_pack("{s:O}", "reason", reason),
+			    "VM %s cannot be saved now: %s", op_vm_name(op), json_string_value(reason));
+	mig_info_parse(reply, &info);
+	if (!mig_phase_over(info.phase))
+		blocker_add(blockers, "Blocked", json_pack("{s:s}", "migration", info.status),
+			    "VM %s has a migration that torpor did not start (%s)", op_vm_name(op), info.status);
+}
+
+static void check_jobs(struct op *op, const json_t *seen, json_t *blockers)
+{
+	size_t i;
+	json_t *job;
+
+	json_array_foreach(json_object_get(seen, "jobs"), i, job) {
+		const char *status = tp_json_str(job, "status"), *id = tp_json_str(job, "id");
+
+		if (status && strcmp(status, "concluded") != 0 && strcmp(status, "null") != 0)
+			blocker_add(blockers, "Blocked", json_pack("{s:s?, s:s?}", "job", id, "type",
+								   tp_json_str(job, "type")),
+				    "VM %s has a running job %s: let it end or cancel it", op_vm_name(op),
+				    id ? id : "without a name");
+	}
+	json_array_foreach(json_object_get(seen, "exports"), i, job)
+		blocker_add(blockers, "Blocked", json_pack("{s:s?}", "export", tp_json_str(job, "id")),
+			    "VM %s exports a block node (%s): remove the export first", op_vm_name(op),
+			    tp_json_str(job, "id") ? tp_json_str(job, "id") : "?");
+}
+
+static bool array_has(const json_t *array, const char *text)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(array, i, item)
+		if (strcmp(json_string_value(item), text) == 0)
+			return true;
+	return false;
+}
+
+/* A device that came or went since the start is on no command line: the image could not be loaded. */
+static void check_devices(struct op *op, const json_t *seen, json_t *blockers)
+{
+	tp_autojson json_t *now = machine_device_names(json_object_get(seen, "devices"));
+	json_t *before = tp_json_path(op_vm_of(op)->rest, "launched.devices"), *name;
+	tp_autojson json_t *changed = json_array();
+	size_t i;
+
+	if (!before)
+		return;
+	json_array_foreach(now, i, name)
+		if (!array_has(before, json_string_value(name)))
+			json_array_append(changed, name);
+	json_array_foreach(before, i, name)
+		if (!array_has(now, json_string_value(name)))
+			json_array_append(changed, name);
+	if (json_array_size(changed))
+		blocker_add(blockers, "Unsupported", json_pack("{s:O}", "devices", changed),
+			    "VM %s has devices that were plugged or unplugged since its start (%s): restart it "
+			    "with them in its spec", op_vm_name(op),
+			    json_string_value(json_array_get(changed, 0)));
+}
+
+/*
+ * Files behind the guest's disks, by node name. pflash is left out: its content is a RAM block of
+ * the stream and is written back to the file when the guest runs.
+ */
+static json_t *disk_files(struct op *op, const json_t *seen)
+{
+	tp_autojson json_t *declared = launch_disks(op_vm_of(op));
+	json_t *files = json_object(), *entry;
+	size_t i;
+
+	json_array_foreach(json_object_get(seen, "block"), i, entry) {
+		const json_t *inserted = json_object_get(entry, "inserted");
+		const char *node = tp_json_str(inserted, "node-name"), *file = tp_json_str(inserted, "file");
+		const char *device = tp_json_str(entry, "device"), *drv = tp_json_str(inserted, "drv");
+		json_t *own = node ? json_object_get(declared, node) : NULL;
+
+		if (!inserted || (device && strncmp(device, "pflash", 6) == 0))
+			continue;
+		if (own) {
+			file = tp_json_str(own, "file");
+			drv = tp_json_str(own, "format");
+		}
+		if (!file || *file != '/')
+			continue;
+		json_object_set_new(files, node && *node ? node : device, json_pack("{s:s, s:s, s:b}", "file", file,
+				    "format", drv ? drv : "raw", "read-only", tp_json_bool(inserted, "ro", false)));
+	}
+	return files;
+}
+
+/* "info ramblock": name, page size, then offset, used, total in hex. No QMP command tells them. */
+static void sum_ram(struct hibernate *h)
+{
+	const char *text = json_string_value(json_object_get(h->seen, "ramblock"));
+
+	for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		const char *end = strchr(line, '\n'), *offset = strstr(line, " 0x"), *used;
+		char *rest;
+
+		if (!offset || (end && offset > end) || !(used = strstr(offset + 3, " 0x")))
+			continue;
+		h->ram += strtoull(used + 1, &rest, 16);
+		h->blocks++;
+	}
+}
+
+static void check_bound(struct op *op, struct hibernate *h, json_t *blockers)
+{
+	sum_ram(h);
+	if (h->blocks == 0 || !image_bound(h->ram, 4096, h->blocks, 0, &h->bound))
+		blocker_add(blockers, "QemuError", NULL, "QEMU of VM %s does not say how large its memory is",
+			    op_vm_name(op));
+	h->limit = h->bound;
+}
+
+/* --- room --- */
+
+static bool look_at_room(struct job *j, struct tp_error *err)
+{
+	struct pool_space space;
+	uint64_t free_bytes, need = (uint64_t)tp_json_int(j->in, "bytes", 0);
+	uint64_t promised = (uint64_t)tp_json_int(j->in, "promised", 0);
+
+	if (!pool_space(j->pool, &space, err))
+		return false;
+	j->out = json_array();
+	free_bytes = space.available > promised ? space.available - promised : 0;
+	if (space.quota) {
+		uint64_t left = space.quota > space.used + promised ? space.quota - space.used - promised : 0;
+
+		free_bytes = left < free_bytes ? left : free_bytes;
+	}
+	if (space.read_only)
+		blocker_add(j->out, "IOError", json_pack("{s:s}", "pool", pool_name(j->pool)),
+			    "pool %s (%s) is read-only", pool_name(j->pool), pool_path(j->pool));
+	else if (free_bytes < need && !tp_json_bool(j->in, "unreserved", false))
+		blocker_add(j->out, "InsufficientSpace", json_pack("{s:I, s:I, s:s}", "required",
+				(json_int_t)need, "available", (json_int_t)free_bytes, "pool", pool_name(j->pool)),
+			    "pool %s (%s) has room for %llu bytes, the image may need %llu", pool_name(j->pool),
+			    pool_path(j->pool), (unsigned long long)free_bytes, (unsigned long long)need);
+	return true;
+}
+
+static enum op_verdict ask_room(struct op *op, struct hibernate *h)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct engine_pool *p = pools_need(op_vm_of(op)->t->pools, hibernate_pool(op), &err);
+	json_t *blockers = json_object_get(h->seen, "blockers");
+
+	if (!p) {
+		blocker_add(blockers, tp_error_class(&err), json_pack("{s:s}", "pool", hibernate_pool(op)), "%s",
+			    err.text);
+		return blockers_verdict(op, blockers);
+	}
+	return step_job(op, look_at_room, json_pack("{s:I, s:I, s:b}", "bytes", (json_int_t)h->bound, "promised",
+			(json_int_t)engine_pool_promised(p), "unreserved",
+			strcmp(hibernate_reserve(op), "none") == 0), hibernate_pool(op), 0);
+}
+
+static enum op_verdict judge(struct op *op, struct hibernate *h)
+{
+	json_t *blockers = json_array();
+
+	json_object_set_new(h->seen, "blockers", blockers);
+	check_status(op, h->seen, blockers);
+	check_migrate(op, h->seen, blockers);
+	check_jobs(op, h->seen, blockers);
+	check_devices(op, h->seen, blockers);
+	check_bound(op, h, blockers);
+	json_object_set_new(h->seen, "files", disk_files(op, h->seen));
+	op_result(op, "estimate", json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)h->bound, "seconds",
+					    (double)h->ram / SAVE_RATE + 0.5, "pause",
+					    (double)h->ram / SAVE_RATE + 0.2));
+	return ask_room(op, h);
+}
+
+static enum op_verdict ask_next(struct op *op, struct hibernate *h)
+{
+	if (h->asked == TP_N(queries))
+		return judge(op, h);
+	return op_qmp_full(op, queries[h->asked].cmd, queries[h->asked].args(op), NULL, 0, OPQ_SHOW);
+}
+
+enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev)
+{
+	struct hibernate *h = op_data(op);
+	json_t *blockers;
+
+	if (ev->type == OP_ENTER) {
+		h->image_fd = h->qemu_end = -1;
+		h->seen = json_object();
+		op_hold(op, OP_RES_QEMU);
+		return ask_next(op, h);
+	}
+	if (job_of(ev)) {
+		blockers = json_object_get(h->seen, "blockers");
+		json_array_extend(blockers, job_of(ev)->out);
+		return blockers_verdict(op, blockers);
+	}
+	if (ev->type != OP_REPLY)
+		return OP_WAIT;
+	/* Only QEMU's own refusal means "not there"; a time-out means nothing. */
+	if (ev->err && ev->err->code != TP_EQMP)
+		return op_fail_error(op, ev->err, NULL);
+	if (!ev->err)
+		json_object_set(h->seen, queries[h->asked].name, (json_t *)ev->data);
+	h->asked++;
+	return ask_next(op, h);
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * ops.c - Operations are accepted, begun, waited for and remembered
+ *
+ * An operation belongs to its VM, never to the client that asked for it. What
+ * waits for its end (wait, operation-wait) is a list of calls by operation id.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "base/tp_log.h"
+#include "base/tp_time.h"
+#include "engine/op_journal.h"
+#include "engine/ops_priv.h"
+#include "engine/verbs.h"
+#include "engine/vm_runtime.h"
+
+TP_LOG_SOURCE("engine.ops");
+
+static const struct op_plan *const plans[] = { &plan_start, &plan_powerdown, &plan_hibernate, &plan_restore };
+
+const struct op_plan *ops_plan(const char *kind)
+{
+	for (size_t i = 0; i < TP_N(plans); i++)
+		if (kind && strcmp(plans[i]->kind, kind) == 0)
+			return plans[i];
+	return NULL;
+}
+
+uint64_t ops_token(struct torpor *t)
+{
+	return ++t->ops->next_token;
+}
+
+struct op_run *ops_run_of(struct torpor *t, const char *id)
+{
+	struct op_run *r = t->ops->running;
+
+	while (r && strcmp(op_id(r->op), id) != 0)
+		r = r->next;
+	return r;
+}
+
+bool ops_run_alive(struct torpor *t, const struct op *op)
+{
+	struct op_run *r = t->ops->running;
+
+	while (r && r->op != op)
+		r = r->next;
+	return r != NULL;
+}
+
+struct op *ops_find_running(struct torpor *t, const char *id)
+{
+	struct op_run *r = ops_run_of(t, id);
+
+	return r && !r->dry ? r->op : NULL;
+}
+
+size_t ops_running(const struct torpor *t)
+{
+	size_t n = 0;
+
+	for (const struct op_run *r = t->ops->running; r; r = r->next)
+		n += !r->dry;
+	return n;
+}
+
+/* --- telling --- */
+
+void ops_event(struct torpor *t, const json_t *record, bool progress)
+{
+	json_t *data = json_copy((json_t *)record);
+
+	json_object_del(data, "timeline");
+	api_event(t, "OPERATION", tp_json_str(record, "vm"), progress, data);
+}
+
+static void waiter_answer(struct op_waiter *w, const json_t *record)
+{
+	const char *status = tp_json_str(record, "status");
+	const json_t *error = json_object_get(record, "error");
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *data;
+
+	if (w->as_record || strcmp(status, "succeeded") == 0) {
+		api_reply(w->call, json_deep_copy(record));
+		return;
+	}
+	data = json_object_get(error, "data") ? json_deep_copy(json_object_get(error, "data")) : json_object();
+	tp_json_set_str(data, "operation", tp_json_str(record, "id"));
+	tp_json_set(data, "record", json_deep_copy(record));
+	tp_fail_class(&err, TP_ESTATE, tp_json_str(error, "class") ? tp_json_str(error, "class") : "GenericError",
+		      "%s", tp_json_str(error, "desc") ? tp_json_str(error, "desc") : "the operation failed");
+	api_error(w->call, &err, data);
+}
+
+static void waiter_free(struct op_waiter *w)
+{
+	struct op_waiter **p = &w->t->ops->waiters;
+
+	while (*p != w)
+		p = &(*p)->next;
+	*p = w->next;
+	ev_timer_stop(w->t->loop, &w->limit);
+	free(w);
+}
+
+void ops_tell(struct torpor *t, const char *id, const json_t *record)
+{
+	struct op_waiter *w = t->ops->waiters;
+
+	while (w) {
+		struct op_waiter *next = w->next;
+
+		if (strcmp(w->id, id) == 0) {
+			waiter_answer(w, record);
+			waiter_free(w);
+		}
+		w = next;
+	}
+}
+
+static void waiter_limit_cb(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	struct op_waiter *w = timer->data;
+	tp_autojson json_t *record = ops_record(w->t, w->id);
+
+	(void)loop, (void)events;
+	waiter_answer(w, record);
+	waiter_free(w);
+}
+
+static bool wait_for(struct api_call *call, const char *id, double limit, bool as_record)
+{
+	struct torpor *t = api_engine(call);
+	struct op_waiter *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return false;
+	*w = (struct op_waiter){ .next = t->ops->waiters, .call = call, .t = t, .as_record = as_record };
+	snprintf(w->id, sizeof(w->id), "%s", id);
+	t->ops->waiters = w;
+	ev_timer_init(&w->limit, waiter_limit_cb, limit, 0.);
+	w->limit.data = w;
+	if (limit > 0)
+		ev_timer_start(t->loop, &w->limit);
+	return true;
+}
+
+bool ops_wait(struct api_call *call, const char *id, double limit)
+{
+	return wait_for(call, id, limit, true);
+}
+
+bool ops_wait_result(struct api_call *call, const char *id)
+{
+	return wait_for(call, id, 0, false);
+}
+
+/* --- memory --- */
+
+static bool record_is_of(const json_t *record, const char *vm)
+{
+	const char *name = tp_json_str(record, "vm");
+
+	return name && strcmp(name, vm) == 0;
+}
+
+static bool expired(const json_t *record)
+{
+	uint64_t ended;
+	const char *text = tp_json_str(record, "ended");
+
+	return !text || !tp_time_parse(text, &ended) ||
+	       tp_now_us() - ended > OPS_KEEP_FAILED_DAYS * 86400ull * 1000000;
+}
+
+/* Whether record number i may be forgotten: too old for its VM, and not a fresh failure. */
+static bool may_forget(const json_t *ended, size_t i)
+{
+	const json_t *record = json_array_get(ended, i);
+	const char *vm = tp_json_str(record, "vm"), *status = tp_json_str(record, "status");
+	size_t newer = 0;
+
+	for (size_t k = i + 1; k < json_array_size(ended); k++)
+		newer += vm && record_is_of(json_array_get(ended, k), vm);
+	if (newer < OPS_KEEP_VM)
+		return false;
+	return !status || strcmp(status, "succeeded") == 0 || expired(record);
+}
+
+void ops_remember(struct torpor *t, json_t *record_owned)
+{
+	json_t *ended = t->ops->ended;
+
+	json_array_append_new(ended, record_owned);
+	for (size_t i = 0; i < json_array_size(ended); i++)
+		if (may_forget(ended, i))
+			json_array_remove(ended, i--);
+	while (json_array_size(ended) > OPS_KEEP_ALL)
+		json_array_remove(ended, 0);
+	if (++t->ops->logged > 2 * OPS_KEEP_ALL && state_ops_rewrite(t->state, ended, NULL))
+		t->ops->logged = json_array_size(ended);
+}
+
+struct ops *ops_new(struct torpor *t, struct tp_error *err)
+{
+	struct ops *ops = calloc(1, sizeof(*ops));
+	tp_autojson json_t *records = NULL, *host = NULL;
+	size_t i;
+	json_t *record;
+
+	if (!ops) {
+		tp_fail_nomem(err);
+		return NULL;
+	}
+	t->ops = ops;
+	ops->ended = json_array();
+	records = state_ops_read(t->state, err);
+	host = records ? state_host_read(t->state, err) : NULL;
+	if (!host) {
+		json_decref(ops->ended);
+		free(ops);
+		return NULL;
+	}
+	ops->next_number = (uint64_t)tp_json_int(host, "next-operation", 1);
+	json_array_foreach(records, i, record)
+		ops_remember(t, json_incref(record));
+	ops->logged = json_array_size(records);
+	return ops;
+}
+
+void ops_abandon(struct ops *ops)
+{
+	while (ops && ops->running)
+		ops_run_free(ops->running);
+}
+
+void ops_free(struct ops *ops)
+{
+	if (!ops)
+		return;
+	while (ops->waiters)
+		waiter_free(ops->waiters);
+	json_decref(ops->ended);
+	free(ops);
+}
+
+static json_t *remembered(struct torpor *t, const char *id)
+{
+	size_t i;
+	json_t *record;
+
+	json_array_foreach(t->ops->ended, i, record)
+		if (strcmp(tp_json_str(record, "id"), id) == 0)
+			return record;
+	return NULL;
+}
+
+json_t *ops_record(struct torpor *t, const char *id)
+{
+	struct op_run *r = ops_run_of(t, id);
+
+	if (r && !r->dry)
+		return op_record(r->op);
+	for (struct vm *vm = t->vms; vm; vm = vm->next)
+		for (struct pending_op *p = vm->queue; p; p = p->next)
+			if (strcmp(p->id, id) == 0)
+				return ops_pending_record(vm, p);
+	return json_incref(remembered(t, id));
+}
+
+static bool matches(const json_t *record, const json_t *args, const char *member)
+{
+	const char *want = tp_json_str(args, member), *is = tp_json_str(record, member);
+
+	return !want || (is && strcmp(want, is) == 0);
+}
+
+static void query_add(json_t *out, json_t *record_owned, const json_t *args, size_t limit)
+{
+	static const char *const members[] = { "vm", "status", "kind", "parent" };
+	bool ok = json_array_size(out) < limit;
+
+	for (size_t i = 0; i < TP_N(members) && ok; i++)
+		ok = matches(record_owned, args, members[i]);
+	if (ok)
+		json_array_append_new(out, record_owned);
+	else
+		json_decref(record_owned);
+}
+
+json_t *ops_query(struct torpor *t, const json_t *args)
+{
+	json_t *out = json_array();
+	size_t limit = (size_t)tp_json_int(args, "limit", OPS_KEEP_ALL);
+	const char *before = tp_json_str(args, "before");
+	size_t i = json_array_size(t->ops->ended);
+
+	for (struct op_run *r = t->ops->running; r && !before; r = r->next)
+		if (!r->dry)
+			query_add(out, op_record(r->op), args, limit);
+	for (struct vm *vm = t->vms; vm && !before; vm = vm->next)
+		for (struct pending_op *p = vm->queue; p; p = p->next)
+			query_add(out, ops_pending_record(vm, p), args, limit);
+	while (before && i > 0)
+		if (strcmp(tp_json_str(json_array_get(t->ops->ended, --i), "id"), before) == 0)
+			break;
+	while (i > 0)
+		query_add(out, json_incref(json_array_get(t->ops->ended, --i)), args, limit);
+	return out;
+}
+
+/* --- beginning --- */
+
+json_t *ops_was(const struct vm *vm)
+{
+	return json_pack("{s:s, s:s, s:s, s:s}", "run-state", vm_qemu_status(vm), "state",
+			 vm_state_name(vm->state), "reason", vm->reason, "rest",
+			 tp_json_str(vm->rest, "rest") ? tp_json_str(vm->rest, "rest") : "shutoff");
+}
+
+struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *arguments, const char *id,
+			 double timeout, const char *parent, struct tp_error *err)
+{
+	tp_autojson json_t *was = ops_was(vm);
+	struct op_options o = { .id = id, .vm = vm->name, .arguments = arguments, .was = was,
+				.parent = parent, .timeout = timeout };
+	struct op_run *r = ops_run_new(vm, plan);
+
+	if (!r) {
+		tp_fail_nomem(err);
+		return NULL;
+	}
+	vm->journal_fd = op_journal_begin(vm->dirfd, err);
+	r->op = vm->journal_fd >= 0 ? op_new(plan, &ops_real_ports, r, &o, err) : NULL;
+	if (!r->op) {
+		tp_close(&vm->journal_fd);
+		ops_run_free(r);
+		return NULL;
+	}
+	r->next = vm->t->ops->running;
+	vm->t->ops->running = r;
+	vm->op = r->op;
+	if (!op_start(r->op, err)) {
+		vm->op = NULL;
+		tp_close(&vm->journal_fd);
+		ops_run_free(r);
+		return NULL;
+	}
+	tp_info("vm=%s op=%s %s", vm->name, id, plan->kind);
+	vm_refresh(vm);
+	return r;
+}
+
+struct op *ops_restore(struct vm *vm, const struct op_plan *plan, const json_t *records, struct tp_error *err)
+{
+	const json_t *begin = json_array_get(records, 0);
+	struct op_options o = { .id = tp_json_str(begin, "op"), .vm = vm->name,
+				.arguments = json_object_get(begin, "arguments"),
+				.was = json_object_get(begin, "was"), .parent = tp_json_str(begin, "parent"),
+				.deadline_us = (uint64_t)tp_json_int(begin, "deadline", 0) };
+	struct op_run *r = ops_run_new(vm, plan);
+
+	if (!r || !o.id) {
+		free(r);
+		tp_fail(err, TP_ECORRUPT, "the journal's first record names no operation");
+		return NULL;
+	}
+	r->op = op_new(plan, &ops_real_ports, r, &o, err);
+	if (!r->op || !op_rebuild(r->op, records, err)) {
+		ops_run_free(r);
+		return NULL;
+	}
+	r->next = vm->t->ops->running;
+	vm->t->ops->running = r;
+	vm->op = r->op;
+	return r->op;
+}
+
+void ops_run_done(struct op_run *r)
+{
+	struct torpor *t = r->t;
+	struct vm *vm = r->vm;
+	tp_autojson json_t *record = op_record(r->op);
+	const char *status = tp_json_str(record, "status");
+
+	tp_info("vm=%s op=%s %s %s", vm->name, op_id(r->op), r->plan->kind, status);
+	vm->op = NULL;
+	tp_close(&vm->journal_fd);
+	ops_remember(t, json_incref(record));
+	ops_run_free(r);
+	vm_refresh(vm);
+	ops_event(t, record, false);
+	ops_tell(t, tp_json_str(record, "id"), record);
+	if (strcmp(status, "stuck") != 0)
+		ops_next(vm);
+	if (t->closing && !ops_running(t))
+		ev_feed_event(t->loop, &t->closing_timer, EV_TIMER);
+}
+
+size_t ops_close(struct torpor *t)
+{
+	for (struct vm *vm = t->vms; vm; vm = vm->next)
+		ops_queue_drop(vm, "Cancelled", "the engine is shutting down");
+	for (struct op_run *r = t->ops->running; r; r = r->next)
+		if (!r->dry)
+			op_cancel(r->op, NULL);
+	return ops_running(t);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * ops.h - The engine's operations: accepted, run through the real ports, remembered
+ *
+ * One operation holds a VM (vm->op). ops_submit does what every operation verb
+ * shares: operation-id, busy, dry-run, timeout, wait. Ended ones stay as records:
+ * the last 5 of each VM, 1000 in all, failed ones 7 days.
+ */
+#ifndef OPS_H
+#define OPS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/tp_error.h"
+#include "engine/api.h"
+#include "engine/op.h"
+
+struct ops;
+struct vm;
+
+struct ops *ops_new(struct torpor *t, struct tp_error *err);
+void ops_abandon(struct ops *ops);	/* running ones are left to recovery */
+void ops_free(struct ops *ops);
+uint64_t ops_token(struct torpor *t);
+
+/*
+ * Accepts an operation for this call, which is answered here (now or, with wait, at its end).
+ * timeout: default, seconds; 0: none. The verb's row of the state table is checked here; a goal
+ * that already holds succeeds with {"unchanged": true}.
+ */
+void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan, double timeout);
+/* Checks that a synchronous verb may touch this VM now; Busy with data otherwise. */
+bool ops_free_for(struct vm *vm, struct tp_error *err, json_t **data);
+json_t *ops_busy_data(const struct vm *vm);
+/* Recovery: the operation of a journal; not yet going on. */
+struct op *ops_restore(struct vm *vm, const struct op_plan *plan, const json_t *records,
+		       struct tp_error *err);
+/* What the world looks like before: run state, paused-by; for the begin record. */
+json_t *ops_was(const struct vm *vm);
+
+struct op *ops_find_running(struct torpor *t, const char *id);
+json_t *ops_record(struct torpor *t, const char *id);	/* running or remembered; new, or NULL */
+/* Filter as of query-operations; newest first; new array. */
+json_t *ops_query(struct torpor *t, const json_t *args);
+/* Calls done (once) when the operation has ended or `limit` seconds went by. */
+bool ops_wait(struct api_call *call, const char *id, double limit);
+bool ops_pending_cancel(struct torpor *t, const char *id);	/* one that waits for its VM */
+/* Gives the VM to the next one in its queue. */
+void ops_next(struct vm *vm);
+/* Cancels (before the commit) everything that runs; returns how many operations hold VMs. */
+size_t ops_close(struct torpor *t);
+size_t ops_running(const struct torpor *t);
+void ops_queue_drop(struct vm *vm, const char *class_, const char *why);
+double ops_default_timeout(const struct vm *vm);	/* 120 s + 15 s per GiB of RAM */
+
+double powerdown_timeout(const struct vm *vm, const json_t *args);	/* the command's, else the spec's */
+
+extern const struct op_plan plan_start, plan_powerdown, plan_hibernate, plan_restore;
+const struct op_plan *ops_plan(const char *kind);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* ops_priv.h - Shared by ops.c (acceptance, memory), ops_ports.c (effects), ops_queue.c */
+#ifndef OPS_PRIV_H
+#define OPS_PRIV_H
+
+#include <ev.h>
+
+#include "engine/engine.h"
+#include "engine/mover.h"
+#include "engine/ops.h"
+
+#define OPS_ID_MAX 128
+#define OPS_QUEUE_MAX 32	/* operations that wait for one VM */
+
+/* A client that waits for an operation's end. */
+struct op_waiter {
+	struct op_waiter *next;
+	struct api_call *call;
+	struct torpor *t;
+	struct ev_timer limit;		/* operation-wait with a timeout */
+	bool as_record;			/* operation-wait: the record whatever it says; else result or error */
+	char id[OPS_ID_MAX + 1];
+};
+
+/* An operation in the engine: owner of struct op. */
+struct op_run {
+	struct op_run *next;
+	struct torpor *t;
+	struct vm *vm;
+	struct op *op;
+	const struct op_plan *plan;
+	struct op_plan check;		/* dry run: the plan's preflight step alone */
+	bool dry, ending;
+	struct api_call *dry_call;
+	struct mover *mover;
+	struct ev_timer timers[OP_TIMER_N];
+	struct ev_timer end_again;
+	double end_backoff;
+};
+
+/* Waits for the VM (busy: queue, cancel). */
+struct pending_op {
+	struct pending_op *next;
+	const struct op_plan *plan;
+	char id[OPS_ID_MAX + 1];
+	json_t *arguments;
+	double timeout;
+	uint64_t accepted_us;
+	double accepted;		/* monotonic */
+};
+
+struct ops {
+	struct op_run *running;
+	struct op_waiter *waiters;
+	json_t *ended;			/* array of records, oldest first */
+	size_t logged;			/* lines in ops.log */
+	uint64_t next_number, next_token;
+	bool number_dirty;
+};
+
+extern const struct op_ports ops_real_ports;
+
+struct op_run *ops_run_new(struct vm *vm, const struct op_plan *plan);
+void ops_run_free(struct op_run *r);
+struct op_run *ops_run_of(struct torpor *t, const char *id);
+bool ops_run_alive(struct torpor *t, const struct op *op);
+/* The end was written: remembers the record, tells who waits, frees the VM. */
+void ops_run_done(struct op_run *r);
+void ops_remember(struct torpor *t, json_t *record_owned);
+void ops_tell(struct torpor *t, const char *id, const json_t *record);
+void ops_event(struct torpor *t, const json_t *record, bool progress);
+json_t *ops_pending_record(const struct vm *vm, const struct pending_op *p);
+struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *arguments, const char *id,
+			 double timeout, const char *parent, struct tp_error *err);
+void ops_dry_run(struct api_call *call, struct vm *vm, const struct op_plan *plan, json_t *arguments);
+void ops_dry_done(struct op_run *r);
+void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id);
+bool ops_wait_result(struct api_call *call, const char *id);	/* answered with the result or the error */
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * recover.c - At start: what a former engine left
+ *
+ * Theory of operation (journal.md 4). A VM's journal is read and its operation
+ * rebuilt; the world is looked at (is the recorded QEMU alive, does its monitor
+ * answer); then the runner goes on, back or forward, as for any operation. Until
+ * the world is known the operation waits in vm->op and holds the VM. A QEMU that
+ * no record names (the engine died while it was launched) is found by the mark
+ * in its environment.
+ */
+#include "engine/recover.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "base/tp_log.h"
+#include "base/tp_proc.h"
+#include "engine/engine.h"
+#include "engine/op_journal.h"
+#include "engine/ops.h"
+#include "engine/restore.h"
+#include "engine/steps.h"
+#include "engine/vm_hooks.h"
+#include "engine/vm_image.h"
+#include "engine/vm_runtime.h"
+
+TP_LOG_SOURCE("engine.recover");
+
+static bool recorded_proc(const json_t *record, struct tp_proc *p)
+{
+	const char *boot = tp_json_str(record, "boot");
+
+	memset(p, 0, sizeof(*p));
+	p->pid = (pid_t)tp_json_int(record, "pid", 0);
+	p->start = (uint64_t)tp_json_int(record, "start", 0);
+	if (boot)
+		snprintf(p->boot, sizeof(p->boot), "%s", boot);
+	return p->pid > 0;
+}
+
+static bool take_up(struct vm *vm)
+{
+	const json_t *ours = json_object_get(vm->rest, "qemu");
+	const json_t *ops = vm->op ? json_object_get(op_res(vm->op), "qemu") : NULL;
+	struct tp_proc p;
+
+	if (ops && recorded_proc(ops, &p) && vm_adopt(vm, &p))
+		return true;
+	if (ours && recorded_proc(ours, &p) && vm_adopt(vm, &p))
+		return true;
+	return vm->op && vm_find_stray(vm, &p) && vm_adopt(vm, &p);
+}
+
+static bool rebooted(const struct vm *vm)
+{
+	const char *boot = tp_json_str(json_object_get(vm->rest, "qemu"), "boot");
+
+	return boot && strcmp(boot, tp_boot_id()) != 0;
+}
+
+/* The recorded QEMU is gone: what the VM is now. An image that was consumed but not run is given back. */
+static void process_gone(struct vm *vm)
+{
+	const char *rest = tp_json_str(vm->rest, "rest");
+	bool reboot = rebooted(vm);
+
+	if (strcmp(rest, "running") == 0 && vm_image_give_back(vm, !reboot))
+		rest = "hibernated";
+	else if (strcmp(rest, "running") == 0)
+		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
+	vm_rest_set(vm, "qemu", NULL);
+	vm_rest_save(vm);
+}
+
+static struct op *rebuild(struct vm *vm, const json_t *records, struct tp_error *err)
+{
+	const char *kind = tp_json_str(json_array_get(records, 0), "kind");
+	const struct op_plan *plan = kind ? ops_plan(kind) : NULL;
+
+	if (!plan) {
+		tp_fail(err, TP_ECORRUPT, "the journal's operation \"%s\" is not known to this version",
+			kind ? kind : "");
+		return NULL;
+	}
+	return ops_restore(vm, plan, records, err);
+}
+
+static void read_journal(struct vm *vm)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	size_t torn = 0;
+	tp_autojson json_t *records = op_journal_read(vm->dirfd, &torn, &err);
+	const json_t *last = json_array_get(records, json_array_size(records) - 1);
+
+	if (records && json_array_size(records) == 0 && !torn)
+		return;
+	if (records && last && strcmp(tp_json_str(last, "record"), "end") == 0)
+		return;		/* only its emptying was cut; state.json has the rest */
+	if (records && last)
+		vm->journal_fd = op_journal_reopen(vm->dirfd, &err);
+	if (records && last && vm->journal_fd >= 0 && rebuild(vm, records, &err)) {
+		tp_warn("vm=%s op=%s %s was cut in step %s", vm->name, op_id(vm->op), op_plan_of(vm->op)->kind,
+			op_step_name(vm->op));
+		return;
+	}
+	if (records && !last && err.code == TP_OK)
+		return;		/* not even its first record: nothing was done */
+	tp_err("vm=%s journal set aside: %s", vm->name, err.text);
+	tp_close(&vm->journal_fd);
+	op_journal_set_aside(vm->dirfd, NULL);
+}
+
+void recover_vm(struct vm *vm)
+{
+	read_journal(vm);
+	vm->recovering = vm->op != NULL;
+	if (take_up(vm)) {
+		/* recover_settled() comes from the monitor, the process or the silence. */
+		vm_refresh(vm);
+		return;
+	}
+	if (!vm->recovering) {
+		process_gone(vm);
+		vm_hooks_resume(vm);
+		vm_refresh(vm);
+		return;
+	}
+	vm->recovering = false;
+	/* The operation's own end decides; a guest that had run without it is gone all the same. */
+	if (strcmp(op_plan_of(vm->op)->kind, "restore") != 0)
+		process_gone(vm);
+	op_resume(vm->op, false);
+	vm_refresh(vm);
+}
+
+/* A hibernation past its commit ends QEMU whether its monitor answers or not; so may any launch that is undone. */
+static bool needs_no_monitor(const struct vm *vm)
+{
+	const char *kind = op_plan_of(vm->op)->kind;
+
+	return (strcmp(kind, "hibernate") == 0 && op_committed(vm->op)) || strcmp(kind, "start") == 0 ||
+	       (strcmp(kind, "restore") == 0 && !op_committed(vm->op));
+}
+
+void recover_settled(struct vm *vm)
+{
+	if (!vm->recovering)
+		return;
+	if (vm->qemu && !vm->qemu->ready && !needs_no_monitor(vm)) {
+		tp_err("vm=%s pid=%d is alive and its monitor is silent: its operation %s waits; end the process or "
+		       "free its monitor", vm->name, (int)vm->qemu->proc.pid, op_id(vm->op));
+		return;		/* lost/monitor-lost until the monitor answers or the process ends */
+	}
+	vm->recovering = false;
+	op_resume(vm->op, vm->qemu != NULL);
+	vm_refresh(vm);
+}

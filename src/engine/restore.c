@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * restore.c - Restore: what is checked before and between, the guest's clock, the end
+ */
+#include "engine/restore.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tp_fs.h"
+#include "base/tp_json.h"
+#include "base/tp_proc.h"
+#include "base/tp_time.h"
+#include "engine/engine.h"
+#include "engine/spec.h"
+#include "engine/steps.h"
+#include "engine/vm_runtime.h"
+#include "storage/fingerprint.h"
+#include "storage/image_read.h"
+
+#define AGENT_LIMIT 3.0		/* seconds; the clock is best effort */
+#define MEMORY_MARGIN (64ull << 20)	/* QEMU itself */
+
+bool restore_allowed(struct op *op, const char *what)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(json_object_get(op_arguments(op), "allow"), i, item)
+		if (strcmp(json_string_value(item), what) == 0)
+			return true;
+	return false;
+}
+
+/* --- jobs --- */
+
+static const char *in_vm(const struct job *j)
+{
+	return tp_json_str(j->in, "vm");
+}
+
+static const char *in_id(const struct job *j)
+{
+	return tp_json_str(j->in, "id");
+}
+
+/* [{disk, file, how}] of disks that are not as the manifest says. */
+static json_t *stale_disks(const json_t *manifest)
+{
+	json_t *stale = json_array(), *recorded;
+	const char *node;
+
+	json_object_foreach(json_object_get(manifest, "disks"), node, recorded) {
+		struct tp_error err = TP_ERROR_INIT;
+		const char *file = tp_json_str(recorded, "file");
+		tp_autojson json_t *now = fingerprint_take(file, tp_json_str(recorded, "format"), &err);
+		tp_autofree char *how = NULL;
+
+		if (now && fingerprint_equal(recorded, now, &how))
+			continue;
+		json_array_append_new(stale, json_pack("{s:s, s:s?, s:s}", "disk", node, "file", file, "how",
+						       how ? how : err.text));
+	}
+	return stale;
+}
+
+static void check_disks(struct job *j, const json_t *manifest, bool allowed)
+{
+	tp_autojson json_t *stale = stale_disks(manifest);
+	const json_t *first = json_array_get(stale, 0);
+
+	if (!first)
+		return;
+	if (allowed)
+		tp_json_set(j->out, "stale", json_incref(stale));
+	else
+		blocker_add(json_object_get(j->out, "blockers"), "StaleState", json_pack("{s:O}", "disks", stale),
+			    "disk %s is not as it was when the memory was saved (%s): restoring would corrupt it; "
+			    "allow stale-disks, or discard the image", tp_json_str(first, "disk"),
+			    tp_json_str(first, "how"));
+}
+
+static void check_memory(struct job *j, const json_t *manifest)
+{
+	tp_autofree char *text = tp_read_path("/proc/meminfo", 16384, NULL, NULL);
+	const char *line = text ? strstr(text, "MemAvailable:") : NULL;
+	uint64_t available = line ? strtoull(line + 13, NULL, 10) * 1024 : 0;
+	uint64_t need = (uint64_t)tp_json_int(json_object_get(manifest, "ram"), "bytes", 0) + MEMORY_MARGIN;
+
+	if (line && available < need)
+		blocker_add(json_object_get(j->out, "blockers"), "InsufficientMemory",
+			    json_pack("{s:I, s:I}", "required", (json_int_t)need, "available",
+				      (json_int_t)available),
+			    "VM %s needs %" PRIu64 " bytes of memory, the host has %" PRIu64, in_vm(j), need,
+			    available);
+}
+
+static void check_identity(struct job *j, const json_t *manifest)
+{
+	json_t *blockers = json_object_get(j->out, "blockers");
+	const char *uid = tp_json_str(manifest, "uid"), *state = tp_json_str(j->in, "state");
+
+	if (strcmp(uid, tp_json_str(j->in, "uid")) != 0 && !tp_json_bool(j->in, "other-vm", false))
+		blocker_add(blockers, "Incompatible", json_pack("{s:s}", "reason", "other-vm"), "image %s was saved "
+			    "from another VM (uid %s): allow other-vm", in_id(j), uid);
+	if (state && strcmp(state, "consumed") == 0 && !tp_json_bool(j->in, "reused", false))
+		blocker_add(blockers, "StaleState", json_pack("{s:s, s:[]}", "reason", "consumed", "disks"), "image %s "
+			    "was restored before: its guest may have written to the disks since; allow reused-image",
+			    in_id(j));
+}
+
+static bool check_file(struct job *j, const json_t *manifest, struct tp_error *err)
+{
+	const char *footer = tp_json_str(manifest, "footer");
+	struct image *img;
+	uint64_t checksum;
+
+	j->fd = pool_image_open(j->pool, in_vm(j), in_id(j), err);
+	if (j->fd < 0)
+		return tp_prefix(err, "image %s", in_id(j));
+	img = image_open(j->fd, err);
+	if (!img)
+		return tp_prefix(err, "image %s", in_id(j));
+	checksum = image_info(img)->footer_checksum;
+	image_close(img);
+	if (!footer || strtoull(footer, NULL, 16) != checksum)
+		return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "image %s: memory.zst is not the file that its "
+				     "manifest names", in_id(j));
+	return true;
+}
+
+static bool verify_job(struct job *j, struct tp_error *err)
+{
+	tp_autojson json_t *manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
+
+	j->base.error_data = json_pack("{s:s}", "image", in_id(j));
+	if (!manifest)
+		return tp_prefix(err, "image %s", in_id(j));
+	j->out = json_pack("{s:O, s:[]}", "manifest", manifest, "blockers");
+	if (!check_file(j, manifest, err)) {
+		if (err && err->code == TP_ECORRUPT)
+			tp_json_set(j->base.error_data, "where", json_string("memory.zst"));
+		return false;
+	}
+	check_identity(j, manifest);
+	check_disks(j, manifest, tp_json_bool(j->in, "stale-disks", false));
+	check_memory(j, manifest);
+	return true;
+}
+
+static bool compare_job(struct job *j, struct tp_error *err)
+{
+	tp_autojson json_t *stale = stale_disks(j->in);
+	const json_t *first = json_array_get(stale, 0);
+
+	if (!first)
+		return true;
+	j->base.error_data = json_pack("{s:O}", "disks", stale);
+	return tp_fail_class(err, TP_ESTATE, "StaleState", "disk %s changed while the image was loaded (%s)",
+			     tp_json_str(first, "disk"), tp_json_str(first, "how"));
+}
+
+bool image_refingerprint(struct job *j, struct tp_error *err)
+{
+	tp_autojson json_t *manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
+	json_t *disks = json_object_get(manifest, "disks"), *recorded;
+	const char *node;
+	void *tmp;
+
+	if (!manifest)
+		return false;
+	json_object_foreach_safe(disks, tmp, node, recorded) {
+		json_t *now = fingerprint_take(tp_json_str(recorded, "file"), tp_json_str(recorded, "format"), err);
+
+		if (!now)
+			return tp_prefix(err, "disk %s", node);
+		json_object_set_new(disks, node, now);
+	}
+	return pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err);
+}
+
+bool image_unconsume(struct job *j, struct tp_error *err)
+{
+	if (tp_json_bool(j->in, "retake", false) && !image_refingerprint(j, err))
+		return false;
+	return pool_image_consumed(j->pool, in_vm(j), in_id(j), NULL, err);
+}
+
+bool image_drop(struct job *j, struct tp_error *err)
+{
+	return pool_image_remove(j->pool, in_vm(j), in_id(j), err);
+}
+
+/* After a host reboot the disks are compared as they were recorded: nothing vouches for them. */
+json_t *restore_unconsume_job(struct op *op)
+{
+	json_t *in = json_copy(restore_image(op));
+	const char *boot = tp_json_str(json_object_get(op_res(op), "qemu"), "boot");
+
+	tp_json_set(in, "retake", json_boolean(!boot || strcmp(boot, tp_boot_id()) == 0));
+	return in;
+}
+
+/* --- verify --- */
+
+static bool choose_image(struct op *op, struct tp_error *err)
+{
+	struct vm *vm = op_vm_of(op);
+	const char *id = tp_json_str(op_arguments(op), "image");
+	json_t *own = json_object_get(vm->rest, "image");
+	const char *pool = tp_json_str(own, "pool"), *owner = vm->name;
+	char other[TP_NAME_MAX + 1];
+	struct engine_pool *p = NULL;
+
+	if (id && !(own && strcmp(id, tp_json_str(own, "id")) == 0)) {
+		if (!pools_image(vm->t->pools, id, &p) || !pool_image_vm(id, other))
+			return tp_fail_class(err, TP_ESTATE, "NotFound", "no image is named \"%s\"", id);
+		pool = engine_pool_name(p);
+		owner = other;
+	} else if (!own) {
+		return tp_fail_class(err, TP_ESTATE, "NotFound", "VM %s has no image", vm->name);
+	} else {
+		id = tp_json_str(own, "id");
+	}
+	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool", pool, "vm", owner)) ||
+	       tp_fail_nomem(err);
+}
+
+static json_t *verify_input(struct op *op)
+{
+	json_t *in = json_copy(restore_image(op));
+	const json_t *entry = pools_image(op_vm_of(op)->t->pools, tp_json_str(in, "id"), NULL);
+
+	tp_json_set_str(in, "uid", op_vm_of(op)->uid);
+	tp_json_set_str(in, "state", tp_json_str(entry, "state"));
+	tp_json_set(in, "stale-disks", json_boolean(restore_allowed(op, "stale-disks")));
+	tp_json_set(in, "other-vm", json_boolean(restore_allowed(op, "other-vm")));
+	tp_json_set(in, "reused", json_boolean(restore_allowed(op, "reused-image")));
+	return in;
+}
+
+static bool takes_keep(struct op *op, const struct restore *r)
+{
+	return tp_json_bool(op_arguments(op), "keep", tp_json_bool(r->manifest, "keep", false));
+}
+
+enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
+{
+	struct restore *r = op_data(op);
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *out;
+	size_t i;
+	json_t *disk;
+
+	if (ev->type == OP_ENTER) {
+		r->started = op_now(op);
+		r->image_fd = r->qemu_end = -1;
+		if (!choose_image(op, &err))
+			return op_fail_error(op, &err, NULL);
+		return step_job(op, verify_job, verify_input(op), tp_json_str(restore_image(op), "pool"), 0);
+	}
+	if (!job_of(ev))
+		return OP_WAIT;
+	out = job_of(ev)->out;
+	r->manifest = json_incref(json_object_get(out, "manifest"));
+	r->image_fd = TP_STEAL_FD(job_of(ev)->fd);
+	json_array_foreach(json_object_get(out, "stale"), i, disk)
+		op_warn(op, "disk %s is not as it was when the memory was saved (%s): allowed",
+			tp_json_str(disk, "disk"), tp_json_str(disk, "how"));
+	op_result(op, "estimate", json_pack("{s:O, s:f, s:i}", "bytes", json_object_get(r->manifest, "bytes"),
+			"seconds", 0.5 + json_number_value(json_object_get(r->manifest, "raw-bytes")) / 600e6,
+			"pause", 0));
+	if (!op_note(op, "keep", json_boolean(takes_keep(op, r))))
+		return OP_FAIL;
+	return blockers_verdict(op, json_object_get(out, "blockers"));
+}
+
+enum op_verdict restore_compare(struct op *op, const struct op_event *ev)
+{
+	struct restore *r = op_data(op);
+
+	if (restore_allowed(op, "stale-disks"))
+		return OP_NEXT;
+	if (ev->type == OP_ENTER)
+		return step_job(op, compare_job, json_incref(r->manifest), tp_json_str(restore_image(op), "pool"), 0);
+	return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
+}
+
+/* --- is this QEMU able to? --- */
+
+static enum op_verdict incompatible(struct op *op, const char *text)
+{
+	if (!restore_allowed(op, "incompatible"))
+		return op_fail(op, TP_EUNSUPPORTED, "Incompatible", "VM %s cannot be restored by this QEMU: %s",
+			       op_vm_name(op), text);
+	op_warn(op, "%s: allowed", text);
+	return OP_NEXT;
+}
+
+static enum op_verdict check_version(struct op *op, const struct restore *r)
+{
+	const json_t *v = tp_json_path(r->manifest, "qemu.version");
+	int major = (int)tp_json_int(v, "major", 0), minor = (int)tp_json_int(v, "minor", 0);
+	const struct vm_qemu *q = op_vm_of(op)->qemu;
+	char text[120];
+
+	if (q->major == major && q->minor == minor)
+		return OP_NEXT;
+	snprintf(text, sizeof(text), "the image was saved by QEMU %d.%d, this one is %d.%d", major, minor, q->major,
+		 q->minor);
+	if (q->major < major || (q->major == major && q->minor < minor))
+		return incompatible(op, text);
+	op_warn(op, "%s", text);
+	return OP_NEXT;
+}
+
+static enum op_verdict check_features(struct op *op, const struct restore *r, const json_t *now)
+{
+	json_t *recorded = tp_json_path(r->manifest, "cpu.props"), *value;
+	json_t *props = tp_json_path(now, "model.props");
+	const char *name;
+	char text[120];
+
+	json_object_foreach(recorded, name, value) {
+		if (!json_is_true(value) || !json_is_false(json_object_get(props, name)))
+			continue;
+		snprintf(text, sizeof(text), "it does not offer CPU feature %.60s", name);
+		return incompatible(op, text);
+	}
+	return OP_NEXT;
+}
+
+enum op_verdict restore_check_cpu(struct op *op, const struct op_event *ev)
+{
+	struct restore *r = op_data(op);
+	enum op_verdict v;
+
+	if (ev->type == OP_ENTER) {
+		v = check_version(op, r);
+		if (v != OP_NEXT || !json_object_get(r->manifest, "cpu"))
+			return v;
+		return op_qmp_full(op, QMP_QUERY_CPU_MODEL_EXPANSION,
+				   cpu_model_args(tp_json_path(r->manifest, "launch.args")), NULL, 0, OPQ_SHOW);
+	}
+	if (ev->type != OP_REPLY)
+		return OP_WAIT;
+	return ev->err ? OP_NEXT : check_features(op, r, ev->data);
+}
+
+/* --- the guest's clock: best effort, always reported --- */
+
+static enum op_verdict clock_not_set(struct op *op, const char *why)
+{
+	op_result(op, "clock", json_pack("{s:s, s:s}", "method", "none", "why", why));
+	return OP_NEXT;
+}
+
+static json_t *clock_text(int64_t ns)
+{
+	char text[TP_TIME_TEXT];
+
+	return json_string(tp_time_format((uint64_t)(ns / 1000), text));
+}
+
+static bool wants_clock(struct op *op)
+{
+	tp_autojson json_t *by_spec = spec_get(op_vm_of(op)->spec, "restore.clock");
+	const char *how = tp_json_str(op_arguments(op), "clock");
+
+	return strcmp(how ? how : json_string_value(by_spec), "host") == 0;
+}
+
+enum op_verdict restore_clock(struct op *op, const struct op_event *ev)
+{
+	struct restore *r = op_data(op);
+
+	if (ev->type == OP_ENTER) {
+		if (!restore_runs(op))
+			return clock_not_set(op, "the guest does not run");
+		if (!wants_clock(op))
+			return clock_not_set(op, "clock is \"keep\"");
+		if (!tp_json_bool(r->manifest, "agent", false))
+			return clock_not_set(op, "the guest had no agent");
+		return op_agent(op, QGA_GET_TIME, NULL, AGENT_LIMIT, OPQ_SHOW) == OP_FAIL ?
+		       clock_not_set(op, "the agent's channel cannot be opened") : OP_WAIT;
+	}
+	if (ev->type != OP_AGENT)
+		return OP_WAIT;
+	if (ev->err)
+		return clock_not_set(op, ev->err->text);
+	if (ev->qga == QGA_SET_TIME)
+		return op_agent(op, QGA_GET_TIME, NULL, AGENT_LIMIT, OPQ_SHOW);
+	if (!r->clock_before) {
+		r->clock_before = json_integer_value(ev->data);
+		return op_agent(op, QGA_SET_TIME, json_pack("{s:I}", "time", (json_int_t)tp_now_us() * 1000),
+				AGENT_LIMIT, OPQ_SHOW);
+	}
+	op_result(op, "clock", json_pack("{s:s, s:o, s:o}", "method", "guest-set-time", "before",
+					 clock_text(r->clock_before), "after",
+					 clock_text(json_integer_value(ev->data))));
+	return OP_NEXT;
+}
+
+/* --- the end --- */
+
+enum op_verdict restore_delete(struct op *op, const struct op_event *ev)
+{
+	struct vm *vm = op_vm_of(op);
+
+	if (ev->type == OP_ENTER) {
+		if (!restore_runs(op) || tp_json_bool(op_res(op), "keep", false))
+			return OP_NEXT;
+		return step_job(op, image_drop, json_incref(restore_image(op)),
+				tp_json_str(restore_image(op), "pool"), OPQ_SHOW);
+	}
+	if (ev->type != OP_IO)
+		return OP_WAIT;
+	if (ev->err)
+		op_warn(op, "the image was not deleted: %s", ev->err->text);
+	else
+		pools_image_drop(vm->t->pools, NULL, tp_json_str(restore_image(op), "id"));
+	return OP_NEXT;
+}
+
+static void succeeded(struct op *op)
+{
+	struct restore *r = op_data(op);
+	struct vm *vm = op_vm_of(op);
+	bool runs = restore_runs(op);
+
+	if (runs)
+		vm_rest_set(vm, "image", NULL);
+	op_result(op, "state", json_string(runs ? "running" : "paused"));
+	op_result(op, "image", json_incref(json_object_get(restore_image(op), "id")));
+	op_result(op, "mode", json_string("eager"));
+	if (r->running > 0)
+		op_result(op, "running", json_real(r->running - r->started));
+	op_result(op, "whole", json_real(op_now(op) - r->started));
+}
+
+void restore_ended(struct op *op)
+{
+	struct vm *vm = op_vm_of(op);
+
+	if (op_committed(op) && !op_going_back(op))
+		succeeded(op);
+	else if (strcmp(tp_json_str(op_was(op), "rest"), "running") != 0 &&
+		 strcmp(tp_json_str(vm->rest, "rest"), "running") == 0)
+		vm_rest_text(vm, "hibernated", "save");
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* restore.h - What the files of the restore plan share */
+#ifndef RESTORE_H
+#define RESTORE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "engine/op.h"
+
+struct restore {
+	json_t *manifest;
+	int image_fd, qemu_end;		/* 0 or -1: none */
+	double started, running;	/* monotonic */
+	bool hold;			/* the mover keeps the last bytes back until the commit */
+	bool mover_done;
+	size_t nodes_done;		/* 10.0: activated so far */
+	int64_t clock_before;
+};
+
+bool restore_stays_paused(struct op *op);	/* asked for, or saved in a run state that does not run */
+bool restore_runs(struct op *op);		/* "ran" was journaled: the guest is to run */
+json_t *restore_image(struct op *op);		/* {id, pool, vm} of op_res; borrowed */
+bool restore_allowed(struct op *op, const char *what);	/* in arguments.allow */
+enum op_verdict restore_verify(struct op *op, const struct op_event *ev);
+enum op_verdict restore_compare(struct op *op, const struct op_event *ev);	/* fingerprints again */
+enum op_verdict restore_check_cpu(struct op *op, const struct op_event *ev);
+enum op_verdict restore_clock(struct op *op, const struct op_event *ev);
+enum op_verdict restore_delete(struct op *op, const struct op_event *ev);
+json_t *restore_unconsume_job(struct op *op);	/* new */
+
+struct job;
+struct tp_error;
+/*
+ * Jobs on the image {"vm", "id"}. unconsume: the guest has not run and its QEMU is reaped; with
+ * "retake" the fingerprints are taken anew, as the activation alone changes a qcow2.
+ */
+bool image_unconsume(struct job *j, struct tp_error *err);
+bool image_refingerprint(struct job *j, struct tp_error *err);
+bool image_drop(struct job *j, struct tp_error *err);
+void restore_ended(struct op *op);
+
+#endif

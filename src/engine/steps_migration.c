@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * steps_migration.c - QEMU's migration state known before each use, and given back afterwards
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tp_json.h"
+#include "base/tp_proc.h"
+#include "engine/steps.h"
+#include "migration/mig_info.h"
+
+#define MOVER_REAP_MS 5000
+
+/*
+ * query caps -> query params -> note both -> set params -> set caps -> read back. Capabilities are
+ * sticky and some are on from before (a save must not inherit background-snapshot): all are set.
+ */
+enum op_verdict migration_prepare(struct op *op, const struct op_event *ev, const char *const *on)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *args;
+
+	if (ev->type == OP_ENTER)
+		return op_qmp(op, QMP_QUERY_MIGRATE_CAPABILITIES, NULL);
+	if (ev->type != OP_REPLY)
+		return OP_WAIT;
+	switch (ev->cmd) {
+	case QMP_QUERY_MIGRATE_CAPABILITIES:
+		if (json_object_get(op_res(op), "params"))	/* read back */
+			return mig_caps_are(ev->data, on) ? OP_NEXT :
+			       op_fail(op, TP_EQMP, "QemuError", "QEMU of VM %s did not take the migration "
+				       "capabilities", op_vm_name(op));
+		if (!op_note(op, "caps", mig_caps_restore(ev->data)))
+			return OP_FAIL;
+		args = mig_caps_arguments(ev->data, on, &err);
+		if (!args)
+			return op_fail_error(op, &err, NULL);
+		return op_qmp(op, QMP_MIGRATE_SET_CAPABILITIES, args);
+	case QMP_MIGRATE_SET_CAPABILITIES:
+		return op_qmp(op, QMP_QUERY_MIGRATE_PARAMETERS, NULL);
+	case QMP_QUERY_MIGRATE_PARAMETERS:
+		if (!op_note(op, "params", mig_params_restore(ev->data)))
+			return OP_FAIL;
+		return op_qmp(op, QMP_MIGRATE_SET_PARAMETERS, mig_params_stopped());
+	default:
+		return op_qmp(op, QMP_QUERY_MIGRATE_CAPABILITIES, NULL);
+	}
+}
+
+enum op_verdict migration_prepare_undo(struct op *op, const struct op_event *ev)
+{
+	json_t *caps = json_object_get(op_res(op), "caps"), *params = json_object_get(op_res(op), "params");
+
+	if (ev->type == OP_ENTER)
+		return caps ? op_qmp(op, QMP_MIGRATE_SET_CAPABILITIES, json_incref(caps)) : OP_NEXT;
+	if (ev->type != OP_REPLY)
+		return OP_WAIT;
+	if (ev->cmd == QMP_MIGRATE_SET_CAPABILITIES && params)
+		return op_qmp(op, QMP_MIGRATE_SET_PARAMETERS, json_incref(params));
+	return OP_NEXT;
+}
+
+/* --- the mover --- */
+
+void mover_note(struct op *op, const struct op_event *ev)
+{
+	struct tp_proc p = { .pid = (pid_t)tp_json_int(ev->data, "pid", 0) };
+
+	if (p.pid > 0 && tp_proc_identify(p.pid, &p, NULL))
+		op_note(op, "mover", json_pack("{s:i, s:I, s:s}", "pid", (int)p.pid, "start",
+					       (json_int_t)p.start, "boot", p.boot));
+}
+
+/* One that an earlier engine left: it is nobody's child, its end is seen by the pidfd. */
+static bool stop_orphan(struct job *j, struct tp_error *err)
+{
+	struct tp_proc p = { .pid = (pid_t)tp_json_int(j->in, "pid", 0),
+			     .start = (uint64_t)tp_json_int(j->in, "start", 0) };
+	const char *boot = tp_json_str(j->in, "boot");
+	tp_autoclose int fd = -1;
+	struct pollfd pfd = { .events = POLLIN };
+
+	if (boot)
+		strncpy(p.boot, boot, sizeof(p.boot) - 1);
+	fd = tp_proc_open(&p);
+	if (fd < 0)
+		return true;
+	if (!tp_pidfd_kill(fd, SIGKILL) && errno != ESRCH)
+		return tp_fail_sys(err, errno, "kill the mover (pid %d)", (int)p.pid);
+	pfd.fd = fd;
+	return poll(&pfd, 1, MOVER_REAP_MS) == 1 ||
+	       tp_fail(err, TP_ETIMEOUT, "the mover (pid %d) does not end", (int)p.pid);
+}
+
+enum op_verdict mover_stop(struct op *op, const struct op_event *ev)
+{
+	json_t *left = json_object_get(op_res(op), "mover");
+
+	if (ev->type == OP_ENTER && op_mover_alive(op)) {
+		op_mover_kill(op);
+		return OP_WAIT;
+	}
+	if (ev->type == OP_ENTER && left)
+		return step_job(op, stop_orphan, json_incref(left), NULL, 0);
+	if (ev->type == OP_ENTER || ev->type == OP_IO)
+		return OP_NEXT;
+	return ev->type == OP_MOVER && strcmp(ev->name, "end") == 0 ? OP_NEXT : OP_WAIT;
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* verbs_vm.c - Verbs on the definition of a VM, and queries */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "engine/api.h"
+#include "engine/engine.h"
+#include "engine/ops.h"
+#include "engine/spec.h"
+#include "engine/verbs.h"
+#include "engine/vm_hooks.h"
+#include "engine/vm_image.h"
+#include "engine/vm_runtime.h"
+
+#define QUERY_VMS_LIMIT 1000
+
+static struct vm *named_vm(struct api_call *call)
+{
+	const char *name = tp_json_str(api_args(call), "name");
+	struct tp_error err = TP_ERROR_INIT;
+	struct vm *vm = vm_need(api_engine(call), name, &err);
+
+	if (!vm)
+		api_error(call, &err, json_pack("{s:s?}", "vm", name));
+	return vm;
+}
+
+/* --- define --- */
+
+struct define_job {
+	struct torpor *t;
+	struct api_call *call;
+	int dirfd;
+	bool fresh;
+	char name[TP_NAME_MAX + 1];
+	json_t *doc, *before;		/* what is written; the spec before */
+	int64_t generation;
+};
+
+static bool define_run(void *arg, struct tp_error *err)
+{
+	struct define_job *d = arg;
+
+	return state_vm_write(d->dirfd, "spec.json", d->doc, err);
+}
+
+static void define_failed(struct define_job *d, struct vm *vm)
+{
+	if (d->fresh) {
+		state_dir_vm_remove(d->t->state, vm->name, NULL);
+		vm_destroy(vm);
+		return;
+	}
+	json_decref(vm->spec);
+	vm->spec = json_incref(d->before);
+	vm->generation = d->generation - 1;
+}
+
+static void define_done(void *arg, const struct tp_error *err)
+{
+	struct define_job *d = arg;
+	struct vm *vm = vm_find(d->t, d->name);
+
+	if (err && vm && vm->generation == d->generation)
+		define_failed(d, vm);
+	if (err) {
+		api_error(d->call, err, NULL);
+	} else {
+		api_event(d->t, "VM_DEFINED", d->name, false,
+			  json_pack("{s:s, s:I, s:O}", "vm", d->name, "generation", (json_int_t)d->generation, "uid",
+				    json_object_get(d->doc, "uid")));
+		api_reply(d->call, json_pack("{s:I, s:O}", "generation", (json_int_t)d->generation, "uid",
+					     json_object_get(d->doc, "uid")));
+	}
+	tp_close(&d->dirfd);
+	json_decref(d->doc);
+	json_decref(d->before);
+	free(d);
+}
+
+static bool write_spec(struct api_call *call, struct vm *vm, bool fresh, json_t *before, struct tp_error *err)
+{
+	struct define_job *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return tp_fail_nomem(err);
+	*d = (struct define_job){ .t = vm->t, .call = call, .fresh = fresh, .before = json_incref(before),
+				  .dirfd = fcntl(vm->dirfd, F_DUPFD_CLOEXEC, 3), .generation = vm->generation };
+	snprintf(d->name, sizeof(d->name), "%s", vm->name);
+	d->doc = json_pack("{s:s, s:s, s:I, s:O}", "uid", vm->uid, "source", "api", "generation",
+			   (json_int_t)vm->generation, "spec", vm->spec);
+	if (d->dirfd >= 0 && d->doc && io_worker_submit(vm->t->worker, define_run, define_done, d, err))
+		return true;
+	tp_close(&d->dirfd);
+	json_decref(d->doc);
+	json_decref(d->before);
+	free(d);
+	return tp_fail_nomem(err);
+}
+
+static bool check_generation(struct vm *vm, const json_t *args, struct tp_error *err, json_t **data)
+{
+	int64_t want = tp_json_int(args, "if-generation", -1), is = vm ? vm->generation : 0;
+
+	if (want < 0 || want == is)
+		return true;
+	*data = json_pack("{s:I}", "generation", (json_int_t)is);
+	return tp_fail_class(err, TP_ESTATE, "Conflict", "the VM's spec is at generation %lld, not %lld",
+			     (long long)is, (long long)want);
+}
+
+static bool check_spec(struct torpor *t, const char *name, const json_t *spec, struct tp_error *err, json_t **data)
+{
+	char run_dir[200], argument[64];
+
+	snprintf(run_dir, sizeof(run_dir), "%s/%s", t->runtime_dir, name);
+	if (spec_check(spec, run_dir, argument, err))
+		return true;
+	*data = json_pack("{s:s}", "argument", argument);
+	return false;
+}
+
+/* spec: taken. */
+static bool define(struct api_call *call, const char *name, json_t *spec_owned, struct tp_error *err, json_t **data)
+{
+	struct torpor *t = api_engine(call);
+	struct vm *vm = vm_find(t, name);
+	tp_autojson json_t *spec = spec_owned, *before = NULL;
+	bool fresh = !vm;
+
+	if (!check_generation(vm, api_args(call), err, data) || !check_spec(t, name, spec, err, data))
+		return false;
+	if (vm && json_equal(vm->spec, spec)) {
+		api_reply(call, json_pack("{s:I, s:s, s:b}", "generation", (json_int_t)vm->generation, "uid", vm->uid,
+					  "unchanged", 1));
+		return true;
+	}
+	if (!vm)
+		vm = vm_create(t, name, NULL, err);
+	if (!vm)
+		return false;
+	before = TP_STEAL(vm->spec);
+	vm->spec = TP_STEAL(spec);
+	vm->generation++;
+	if (write_spec(call, vm, fresh, before, err))
+		return true;
+	if (fresh) {
+		vm_destroy(vm);
+		return false;
+	}
+	json_decref(vm->spec);
+	vm->spec = TP_STEAL(before);
+	vm->generation--;
+	return false;
+}
+
+static bool name_fits(const char *name, struct tp_error *err, json_t **data)
+{
+	if (tp_name_ok(name))
+		return true;
+	*data = json_pack("{s:s}", "argument", "name");
+	return tp_fail_class(err, TP_EARG, "GenericError", "Parameter 'name' must be 1 to 64 of letters, digits, '_', "
+			     "'.' and '-', not beginning with '.' or '-'");
+}
+
+void api_vm_define(struct api_call *call)
+{
+	const json_t *args = api_args(call);
+	const char *name = tp_json_str(args, "name");
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *data = NULL;
+
+	if (!name_fits(name, &err, &data) ||
+	    !define(call, name, json_deep_copy(json_object_get(args, "spec")), &err, &data))
+		api_error(call, &err, data);
+}
+
+void api_vm_set(struct api_call *call)
+{
+	struct vm *vm = named_vm(call);
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *data = NULL;
+
+	if (vm && !define(call, vm->name, tp_json_merge_patch(vm->spec, json_object_get(api_args(call), "merge")),
+			  &err, &data))
+		api_error(call, &err, data);
+}
+
+/* --- undefine --- */
+
+static json_t *images_of(struct vm *vm)
+{
+	tp_autojson json_t *all = pools_images(vm->t->pools);
+	json_t *mine = json_array(), *image;
+	size_t i;
+
+	json_array_foreach(all, i, image)
+		if (strcmp(tp_json_str(image, "vm"), vm->name) == 0)
+			json_array_append(mine, json_object_get(image, "id"));
+	return mine;
+}
+
+struct undefine {
+	struct torpor *t;
+	struct api_call *call;
+	char name[TP_NAME_MAX + 1];
+	json_t *images;			/* to be deleted */
+};
+
+static bool undefine_run(void *arg, struct tp_error *err)
+{
+	struct undefine *u = arg;
+
+	/* state.json's predecessor may still be on its way: this runs behind it on the same worker. */
+	return state_dir_vm_remove(u->t->state, u->name, err);
+}
+
+static void undefine_done(void *arg, const struct tp_error *err)
+{
+	struct undefine *u = arg;
+
+	if (err) {
+		api_error(u->call, err, NULL);
+	} else {
+		api_event(u->t, "VM_UNDEFINED", u->name, false, json_pack("{s:s}", "vm", u->name));
+		api_reply(u->call, json_object());
+	}
+	json_decref(u->images);
+	free(u);
+}
+
+static void delete_next(struct undefine *u);
+
+static void deleted(struct api_call *call, void *arg, const struct tp_error *err)
+{
+	struct undefine *u = arg;
+
+	if (!err) {
+		delete_next(u);
+		return;
+	}
+	api_error(call, err, NULL);
+	json_decref(u->images);
+	free(u);
+}
+
+static void delete_next(struct undefine *u)
+{
+	struct vm *vm = vm_find(u->t, u->name);
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (json_array_size(u->images)) {
+		tp_autojson json_t *id = json_incref(json_array_get(u->images, 0));
+
+		json_array_remove(u->images, 0);
+		if (!image_delete_async(u->call, json_string_value(id), deleted, u, &err))
+			deleted(u->call, u, &err);
+		return;
+	}
+	if (vm)
+		vm_destroy(vm);
+	if (!io_worker_submit(u->t->worker, undefine_run, undefine_done, u, &err))
+		undefine_done(u, &err);
+}
+
+static bool may_undefine(struct vm *vm, const char *images, json_t *mine, struct tp_error *err, json_t **data)
+{
+	bool keep_running = tp_json_bool(*data, "keep-running", false);
+
+	*data = NULL;
+	if (!ops_free_for(vm, err, data))
+		return false;
+	if (vm->qemu && !keep_running) {
+		*data = json_pack("{s:s}", "use", "vm-quit");
+		return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s is running: power it down first, or give "
+				     "\"keep-running\": true", vm->name);
+	}
+	if (strcmp(images, "refuse") == 0 && json_array_size(mine)) {
+		*data = json_pack("{s:O, s:s}", "images", mine, "use", "vm-discard");
+		return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s has saved memory (image %s): give \"images\": "
+				     "\"keep\" or \"delete\"", vm->name, json_string_value(json_array_get(mine, 0)));
+	}
+	return true;
+}
+
+void api_vm_undefine(struct api_call *call)
+{
+	const json_t *args = api_args(call);
+	const char *images = tp_json_str(args, "images");
+	struct vm *vm = named_vm(call);
+	struct tp_error err = TP_ERROR_INIT;
+	tp_autojson json_t *mine = vm ? images_of(vm) : NULL;
+	json_t *data = (json_t *)args;
+	struct undefine *u;
+
+	if (!vm)
+		return;
+	images = images ? images : "refuse";
+	if (!may_undefine(vm, images, mine, &err, &data)) {
+		api_error(call, &err, data);
+		return;
+	}
+	u = calloc(1, sizeof(*u));
+	if (!u) {
+		tp_fail_nomem(&err);
+		api_error(call, &err, NULL);
+		return;
+	}
+	*u = (struct undefine){ .t = vm->t, .call = call,
+				.images = strcmp(images, "delete") == 0 ? json_incref(mine) : json_array() };
+	snprintf(u->name, sizeof(u->name), "%s", vm->name);
+	delete_next(u);
+}
+
+/* --- discard, resolve --- */
+
+static void discarded(void *arg, const struct tp_error *err)
+{
+	struct sync_call *s = arg;
+	struct vm *vm = sync_vm(s);
+
+	if (err) {
+		sync_error(s, err, NULL);
+		return;
+	}
+	if (vm) {
+		vm_rest_text(vm, "shutoff", "discarded");
+		vm_rest_set(vm, "image", NULL);
+		vm_rest_set(vm, "hibernation", NULL);
+		vm_rest_save(vm);
+		vm_refresh(vm);
+	}
+	sync_reply(s, NULL);
+}
+
+void api_vm_discard(struct api_call *call)
+{
+	struct vm *vm = named_vm(call);
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *data = NULL;
+	struct sync_call *s;
+	enum verb_answer answer;
+
+	if (!vm)
+		return;
+	answer = ops_free_for(vm, &err, &data) ? verb_check(vm, VERB_DISCARD, api_args(call), &err, &data)
+					       : VERB_REFUSED;
+	if (answer == VERB_REFUSED) {
+		api_error(call, &err, data);
+		return;
+	}
+	if (answer == VERB_UNCHANGED) {
+		api_reply(call, json_pack("{s:b}", "unchanged", 1));
+		return;
+	}
+	s = sync_new(call, vm);
+	if (s && !vm_image_discard(vm, discarded, s, &err))
+		sync_error(s, &err, NULL);
+}
+
+static void resolved(struct sync_call *s)
+{
+	struct vm *vm = sync_vm(s);
+
+	if (vm && vm->qemu) {
+		sync_after(s, 0.05, resolved);
+		return;
+	}
+	if (vm) {
+		vm_rest_text(vm, "shutoff", "quit");
+		vm_rest_save(vm);
+		vm_refresh(vm);
+	}
+	sync_reply(s, NULL);
+}
+
+/* lost: "here": what still runs is taken up again; "nobody": nothing of it runs any more. */
+void api_vm_resolve(struct api_call *call)
+{
+	const char *owner = tp_json_str(api_args(call), "owner");
+	struct vm *vm = named_vm(call);
+	struct tp_error err = TP_ERROR_INIT;
+	struct sync_call *s;
+	struct tp_proc p;
+
+	if (!vm)
+		return;
+	if (vm->state != VM_LOST || strcmp(owner, "elsewhere") == 0) {
+		tp_fail_class(&err, TP_ESTATE, "InvalidState", "VM %s is %s (%s): there is nothing to resolve%s", vm->name,
+			      vm_state_name(vm->state), vm->reason, vm->state == VM_LOST ? " elsewhere" : "");
+		api_error(call, &err, json_pack("{s:s}", "use", "query-vm"));
+		return;
+	}
+	if (!vm->qemu && vm_find_stray(vm, &p))
+		vm_adopt(vm, &p);
+	if (strcmp(owner, "here") == 0 && vm->qemu) {
+		vm_rest_text(vm, "running", "ok");
+		vm_rest_save(vm);
+		vm_refresh(vm);
+		api_reply(call, json_object());
+		return;
+	}
+	s = sync_new(call, vm);
+	if (!s)
+		return;
+	vm_qemu_kill(vm);
+	resolved(s);
+}
+
+/* --- queries --- */
+
+void api_query_vm(struct api_call *call)
+{
+	struct vm *vm = named_vm(call);
+
+	if (vm)
+		api_reply(call, vm_describe(vm, api_role(call) != TORPOR_ROLE_READ));
+}
+
+/* "a=b,c!=d,e": each term must hold on the labels. */
+static bool selected(const struct vm *vm, const char *selector)
+{
+	const json_t *labels = json_object_get(vm->spec, "labels");
+
+	while (selector && *selector) {
+		char term[256], *eq;
+		const char *value;
+		size_t n = strcspn(selector, ",");
+		bool differs;
+
+		snprintf(term, sizeof(term), "%.*s", (int)n, selector);
+		selector += n + (selector[n] == ',');
+		eq = strchr(term, '=');
+		differs = eq && eq > term && eq[-1] == '!';
+		if (eq)
+			*eq = '\0';
+		if (differs)
+			eq[-1] = '\0';
+		value = tp_json_str(labels, term);
+		if (eq ? (value && strcmp(value, eq + 1) == 0) == differs : !value)
+			return false;
+	}
+	return true;
+}
+
+static bool named(const struct vm *vm, const json_t *names)
+{
+	size_t i;
+	json_t *name;
+
+	json_array_foreach(names, i, name)
+		if (strcmp(json_string_value(name), vm->name) == 0)
+			return true;
+	return !names;
+}
+
+static json_t *with_fields(json_t *vm_owned, const json_t *fields)
+{
+	json_t *out, *field;
+	size_t i;
+
+	if (!fields)
+		return vm_owned;
+	out = json_object();
+	json_array_foreach(fields, i, field) {
+		json_t *value = json_object_get(vm_owned, json_string_value(field));
+
+		if (value)
+			json_object_set(out, json_string_value(field), value);
+	}
+	json_decref(vm_owned);
+	return out;
+}
+
+void api_query_vms(struct api_call *call)
+{
+	const json_t *args = api_args(call), *names = json_object_get(args, "names");
+	const char *selector = tp_json_str(args, "selector"), *after = tp_json_str(args, "after");
+	const char *state = tp_json_str(args, "state");
+	json_int_t limit = tp_json_int(args, "limit", QUERY_VMS_LIMIT);
+	json_t *out = json_array();
+
+	for (struct vm *vm = api_engine(call)->vms; vm; vm = vm->next) {
+		if ((json_int_t)json_array_size(out) >= limit)
+			break;
+		if ((after && strcmp(vm->name, after) <= 0) || !selected(vm, selector) || !named(vm, names) ||
+		    (state && strcmp(vm_state_name(vm->state), state) != 0))
+			continue;
+		json_array_append_new(out, with_fields(vm_describe(vm, api_role(call) != TORPOR_ROLE_READ),
+						       json_object_get(args, "fields")));
+	}
+	api_reply(call, out);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vm_describe.c - query-vm: what a VM is, in full */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "base/tp_time.h"
+#include "engine/engine.h"
+#include "engine/launch.h"
+#include "engine/ops.h"
+#include "engine/vm_runtime.h"
+
+static json_t *condition(const struct vm *vm, const char *type, const char *status, const char *reason,
+			 const char *message)
+{
+	char at[TP_TIME_TEXT];
+
+	return json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", type, "status", status, "reason", reason, "message",
+			 message, "last-transition", tp_time_format(vm->since_us, at));
+}
+
+static json_t *hibernatable(const struct vm *vm)
+{
+	bool could = vm->state == VM_RUNNING || vm->state == VM_PAUSED || vm->state == VM_SUSPENDED;
+
+	if (!could)
+		return condition(vm, "Hibernatable", "False", "NotRunning", "the VM does not run");
+	if (strcmp(vm_qemu_status(vm), "postmigrate") == 0)
+		return condition(vm, "Hibernatable", "False", "SavedBefore", "resume it once before saving again");
+	if (strcmp(vm_qemu_status(vm), "prelaunch") == 0)
+		return condition(vm, "Hibernatable", "False", "NeverRan", "its guest has never run");
+	if (vm->preflight.code != TP_OK)
+		return condition(vm, "Hibernatable", "Unknown", tp_error_class(&vm->preflight), vm->preflight.text);
+	return condition(vm, "Hibernatable", "True", "Ok", "");
+}
+
+static json_t *restorable(const struct vm *vm)
+{
+	const json_t *image = json_object_get(vm->rest, "image");
+	const json_t *entry = image ? pools_image(vm->t->pools, tp_json_str(image, "id"), NULL) : NULL;
+	const char *state = tp_json_str(entry, "state");
+
+	if (vm->state != VM_HIBERNATED)
+		return condition(vm, "Restorable", "False", "NotHibernated", "the VM is not hibernated");
+	if (!state)
+		return condition(vm, "Restorable", "False", "ImageUnavailable", "its image or the image's pool is missing");
+	if (strcmp(state, "complete") != 0)
+		return condition(vm, "Restorable", "False", "ImageNotComplete", state);
+	return condition(vm, "Restorable", "True", "Ok", "");
+}
+
+json_t *vm_conditions(struct vm *vm)
+{
+	json_t *list = json_array();
+	bool lost = vm->state == VM_LOST || vm->state == VM_CRASHED;
+	bool agent = vm->qemu && vm->qemu->agent == AGENT_CONNECTED;
+
+	json_array_append_new(list, condition(vm, "Ready", lost ? "False" : "True", lost ? "Bad" : "Ok",
+					      lost ? vm->reason : ""));
+	json_array_append_new(list, hibernatable(vm));
+	json_array_append_new(list, restorable(vm));
+	json_array_append_new(list, condition(vm, "AgentConnected", agent ? "True" : "False",
+					      agent ? "Ok" : "NotConnected", ""));
+	return list;
+}
+
+static json_t *described_spec(const struct vm *vm, bool secrets)
+{
+	json_t *copy = json_deep_copy(vm->spec), *launch = json_object_get(copy, "launch");
+
+	if (!secrets) {
+		json_object_del(launch, "env");
+		json_object_del(launch, "secrets");
+	}
+	return copy;
+}
+
+static json_t *described_disks(const struct vm *vm)
+{
+	json_t *disks = launch_disks(vm), *disk;
+	const char *id;
+
+	json_object_foreach(disks, id, disk) {
+		json_t *declared = json_object_get(tp_json_path(vm->spec, "launch.disks"), id);
+
+		tp_json_set(disk, "declared", json_incref(json_object_get(declared, "file")));
+	}
+	return disks;
+}
+
+static void describe_process(const struct vm *vm, json_t *out)
+{
+	static const char *const agents[] = { "none", "connected", "unresponsive" };
+	const struct vm_qemu *q = vm->qemu;
+
+	tp_json_set(out, "pid", q ? json_integer(q->proc.pid) : json_null());
+	tp_json_set_str(out, "qemu-status", q && q->ready ? q->status : NULL);
+	tp_json_set(out, "qemu-version", q && q->ready ? json_sprintf("%d.%d.%d", q->major, q->minor, q->micro)
+						       : json_null());
+	tp_json_set_str(out, "agent", agents[q ? q->agent : AGENT_NONE]);
+}
+
+static void copy_or_null(json_t *out, const char *key, const json_t *from, const char *member)
+{
+	json_t *value = json_object_get(from, member);
+
+	tp_json_set(out, key, value ? json_deep_copy(value) : json_null());
+}
+
+static json_t *described_hibernation(const struct vm *vm)
+{
+	json_t *record = json_object_get(vm->rest, "hibernation"), *now;
+
+	if (!vm->op || strcmp(op_plan_of(vm->op)->kind, "hibernate") != 0)
+		return record ? json_deep_copy(record) : json_null();
+	now = json_pack("{s:s, s:s}", "method", "save", "phase", op_phase_name(vm->op));
+	return now;
+}
+
+json_t *vm_describe(struct vm *vm, bool secrets)
+{
+	json_t *out = vm_brief(vm), *labels = json_object_get(vm->spec, "labels");
+	char path[256];
+
+	json_object_del(out, "vm");
+	tp_json_set_str(out, "name", vm->name);
+	tp_json_set(out, "spec", described_spec(vm, secrets));
+	tp_json_set_str(out, "source", "api");
+	tp_json_set(out, "observed-generation", json_integer((json_int_t)vm->observed_generation));
+	describe_process(vm, out);
+	tp_json_set(out, "disks", described_disks(vm));
+	tp_json_set(out, "frozen", json_null());
+	snprintf(path, sizeof(path), "%s/vms/%s/qemu.log", state_dir_path(vm->t->state), vm->name);
+	tp_json_set_str(out, "log", path);
+	copy_or_null(out, "last-exit", vm->rest, "last-exit");
+	tp_json_set(out, "operation", vm->op ? op_record(vm->op) : json_null());
+	tp_json_set(out, "prefetch", json_null());
+	tp_json_set(out, "hibernation", described_hibernation(vm));
+	copy_or_null(out, "image", vm->rest, "image");
+	tp_json_set(out, "memory-dump", json_null());
+	tp_json_set(out, "migration", json_null());
+	tp_json_set(out, "resolve", vm->state == VM_LOST ? json_pack("[s, s]", "here", "nobody") : json_null());
+	tp_json_set_str(out, "run-dir", vm->run_dir);
+	tp_json_set(out, "labels", labels ? json_incref(labels) : json_object());
+	tp_json_set(out, "conditions", vm_conditions(vm));
+	return out;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vm_image.c - The image of a VM outside operations: given back, marked as run, thrown away */
+#include "engine/vm_image.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tp_json.h"
+#include "base/tp_log.h"
+#include "base/tp_time.h"
+#include "engine/engine.h"
+#include "engine/restore.h"
+#include "engine/steps.h"
+
+TP_LOG_SOURCE("engine.image");
+
+struct image_task {
+	struct job *job;
+	struct torpor *t;
+	void (*done)(void *arg, const struct tp_error *err);
+	void *arg;
+	void (*after)(struct image_task *task);		/* on success, on the loop */
+};
+
+static bool task_run(void *arg, struct tp_error *err)
+{
+	struct image_task *task = arg;
+
+	return task->job->fn(task->job, err);
+}
+
+static void task_done(void *arg, const struct tp_error *err)
+{
+	struct image_task *task = arg;
+
+	if (err)
+		tp_warn("image %s: %s", tp_json_str(task->job->in, "id"), err->text);
+	else if (task->after)
+		task->after(task);
+	if (task->done)
+		task->done(task->arg, err);
+	json_decref(task->job->base.error_data);
+	task->job->base.free(&task->job->base);
+	free(task);
+}
+
+static json_t *own_image(struct vm *vm)
+{
+	json_t *image = json_copy(json_object_get(vm->rest, "image"));
+
+	if (image && !tp_json_str(image, "vm"))
+		tp_json_set_str(image, "vm", vm->name);
+	return image;
+}
+
+static bool submit(struct vm *vm, bool (*fn)(struct job *j, struct tp_error *err), json_t *in_owned,
+		   void (*after)(struct image_task *task), void (*done)(void *arg, const struct tp_error *err),
+		   void *arg, struct tp_error *err)
+{
+	const char *pool = tp_json_str(in_owned, "pool");
+	struct engine_pool *p = pools_need(vm->t->pools, pool ? pool : "", err);
+	struct image_task *task = p ? calloc(1, sizeof(*task)) : NULL;
+
+	if (!task) {
+		json_decref(in_owned);
+		return p ? tp_fail_nomem(err) : false;
+	}
+	*task = (struct image_task){ .t = vm->t, .done = done, .arg = arg, .after = after };
+	task->job = job_new(fn, in_owned, p, err);
+	if (task->job && io_worker_submit(engine_pool_worker(p), task_run, task_done, task, err))
+		return true;
+	if (task->job)
+		task->job->base.free(&task->job->base);
+	free(task);
+	return false;
+}
+
+/* --- given back --- */
+
+static void given_back(struct image_task *task)
+{
+	pools_image_state(task->t->pools, tp_json_str(task->job->in, "id"), "complete");
+}
+
+bool vm_image_give_back(struct vm *vm, bool retake)
+{
+	json_t *image = own_image(vm);
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (!image || !tp_json_bool(vm->rest, "consumed", false) || tp_json_bool(vm->rest, "ran", false)) {
+		json_decref(image);
+		return false;
+	}
+	vm_rest_text(vm, "hibernated", "save");
+	vm_rest_set(vm, "consumed", NULL);
+	vm_rest_set(vm, "ran", NULL);
+	vm_rest_set(vm, "paused-by", NULL);
+	tp_json_set(image, "retake", json_boolean(retake));
+	if (!submit(vm, image_unconsume, image, given_back, NULL, NULL, &err))
+		tp_warn("vm=%s its image cannot be offered again: %s", vm->name, err.text);
+	return true;
+}
+
+/* --- ran --- */
+
+bool vm_image_must_mark(const struct vm *vm)
+{
+	return json_object_get(vm->rest, "image") && tp_json_bool(vm->rest, "consumed", false) &&
+	       !tp_json_bool(vm->rest, "ran", false);
+}
+
+static bool mark_ran(struct job *j, struct tp_error *err)
+{
+	return pool_image_consumed(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
+				   json_object_get(j->in, "why"), err) &&
+	       state_vm_write((int)tp_json_int(j->in, "dirfd", -1), "state.json", json_object_get(j->in, "rest"), err);
+}
+
+bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		   struct tp_error *err)
+{
+	json_t *in = own_image(vm);
+	char at[TP_TIME_TEXT];
+
+	vm_rest_set(vm, "ran", json_true());
+	vm_rest_set(vm, "guest-ran", json_true());
+	tp_json_set(in, "why", json_pack("{s:s, s:s, s:b}", "operation", "vm-resume", "at",
+					 tp_time_format(tp_now_us(), at), "ran", 1));
+	tp_json_set(in, "rest", json_deep_copy(vm->rest));
+	tp_json_set(in, "dirfd", json_integer(vm->dirfd));
+	if (submit(vm, mark_ran, in, NULL, done, arg, err))
+		return true;
+	vm_rest_set(vm, "ran", NULL);
+	return false;
+}
+
+static void dropped(struct image_task *task)
+{
+	pools_image_drop(task->t->pools, NULL, tp_json_str(task->job->in, "id"));
+}
+
+void vm_image_ran(struct vm *vm)
+{
+	json_t *image = own_image(vm);
+	const json_t *entry = pools_image(vm->t->pools, tp_json_str(image, "id"), NULL);
+	bool keep = tp_json_bool(json_object_get(entry, "manifest"), "keep", false) ||
+		    tp_json_bool(vm->rest, "keep", false);
+	struct tp_error err = TP_ERROR_INIT;
+
+	vm_rest_set(vm, "image", NULL);
+	vm_rest_set(vm, "consumed", NULL);
+	vm_rest_set(vm, "ran", NULL);
+	vm_rest_save(vm);
+	if (keep || !image)
+		json_decref(image);
+	else if (!submit(vm, image_drop, image, dropped, NULL, NULL, &err))
+		tp_warn("vm=%s its image was not deleted: %s", vm->name, err.text);
+}
+
+void vm_image_unmark(struct vm *vm)
+{
+	json_t *in = own_image(vm);
+	char at[TP_TIME_TEXT];
+
+	vm_rest_set(vm, "ran", NULL);
+	tp_json_set(in, "why", json_pack("{s:s, s:s, s:b}", "operation", "vm-resume", "at",
+					 tp_time_format(tp_now_us(), at), "ran", 0));
+	tp_json_set(in, "rest", json_deep_copy(vm->rest));
+	tp_json_set(in, "dirfd", json_integer(vm->dirfd));
+	submit(vm, mark_ran, in, NULL, NULL, NULL, NULL);
+}
+
+/* --- thrown away --- */
+
+bool vm_image_discard(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		      struct tp_error *err)
+{
+	return submit(vm, image_drop, own_image(vm), dropped, done, arg, err);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vm_image.h - The image of a VM outside operations: given back, marked as run, thrown away */
+#ifndef VM_IMAGE_H
+#define VM_IMAGE_H
+
+#include "engine/vm.h"
+
+/*
+ * A VM that was restored and stayed paused lost its QEMU before the guest ran: hibernated again.
+ * retake: its disks are fingerprinted anew. False: there is no such image. Asynchronous; the rest is
+ * set at once, the mark on the disk is taken away by the worker (again at the next start if cut).
+ */
+bool vm_image_give_back(struct vm *vm, bool retake);
+/* Restored and never run: "ran" must be on the platter before the first cont. */
+bool vm_image_must_mark(const struct vm *vm);
+/*
+ * Writes "ran" (mark and state.json), then done (from the loop), err NULL or why not. After the cont:
+ * vm_image_ran() throws the image away unless it is kept; a refused cont: vm_image_unmark().
+ */
+bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		   struct tp_error *err);
+void vm_image_ran(struct vm *vm);
+void vm_image_unmark(struct vm *vm);
+/* Removes the VM's image; done as above. */
+bool vm_image_discard(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		      struct tp_error *err);
+
+#endif
