@@ -93,8 +93,11 @@ static void process_is_its_own(void **state)
 	struct run r;
 
 	(void)state;
-	/* $$: the mover's pid became the program's; fields 1, 5, 6 of stat: pid, group, session. */
-	run(&r, "cat /proc/$$/stat; cat /proc/$$/status; pwd", json_pack("{s:s}", "cwd", "/usr/share"));
+	/*
+	 * The pid of the mover became that of the program; fields 1, 5, 6 of stat: pid, group, session.
+	 * The masks are read in a child, as a shell blocks signals for moments.
+	 */
+	run(&r, "cat /proc/$$/stat; cat /proc/self/status; pwd", json_pack("{s:s}", "cwd", "/usr/share"));
 	assert_int_equal(atoi(r.text), r.peer.pid);
 	line = strstr(r.text, "(sh) ");
 	assert_non_null(line);
