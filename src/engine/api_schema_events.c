@@ -10,15 +10,19 @@
 
 /* X(name, documentation, members...) */
 #define EVENTS(X) \
-	X(OPERATION, "An operation entered a phase, made progress or ended. Data: its record.", \
+	X(OPERATION, "An operation entered a phase, made progress or ended. Data: its record without timeline.", \
 	  REQUIRED("id", "name", "its id"), REQUIRED("vm", "name", "the VM that it holds"), \
 	  REQUIRED("kind", "str", "as in Operation, like all further members"), \
 	  REQUIRED("phase", "str", "where it is"), REQUIRED("status", "OperationStatus", "how it stands"), \
 	  REQUIRED("progress", "Progress", "how far it is")) \
-	X(VM_STATE, "A VM's state or reason changed.", VM, REQUIRED("state", "VmState", "what it is now"), \
-	  REQUIRED("reason", "str", "why")) \
-	X(VM_DEFINED, "A VM was defined, or its spec changed.", VM, \
+	X(VM_STATE, "A VM's state or reason changed.", VM, REQUIRED("uid", "str", "its UUID"), \
+	  REQUIRED("state", "VmState", "what it is now"), REQUIRED("reason", "str", "why"), \
+	  REQUIRED("running", "bool", "the vCPUs execute"), \
+	  REQUIRED("since", "time", "when it changed"), \
+	  REQUIRED("operation", "any", "id of the operation that holds it, or null"), \
 	  REQUIRED("generation", "int", "of the spec")) \
+	X(VM_DEFINED, "A VM was defined, or its spec changed.", VM, \
+	  REQUIRED("generation", "int", "of the spec"), REQUIRED("uid", "str", "its UUID")) \
 	X(VM_UNDEFINED, "A VM was undefined.", VM) \
 	X(VM_GUEST_PANICKED, "The guest's kernel panicked. Further data as QEMU gives it.", VM) \
 	X(VM_IO_ERROR, "A disk reported an error. Further data as QEMU gives it.", VM) \
