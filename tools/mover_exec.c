@@ -200,8 +200,8 @@ static bool read_target(const json_t *inherit, const char *name, int *target, st
 	}
 	if (!json_is_integer(v) || json_integer_value(v) < MOVER_INHERIT_FIRST ||
 	    json_integer_value(v) > MOVER_INHERIT_LAST)
-		return tp_fail(err, TP_EARG, "mover request: \"inherit\" gives descriptor \"%s\" no "
-			       "number from %d to %d", name, MOVER_INHERIT_FIRST, MOVER_INHERIT_LAST);
+		return tp_fail(err, TP_EARG, "mover request: \"inherit\" gives \"%s\" no number "
+			       "from %d to %d", name, MOVER_INHERIT_FIRST, MOVER_INHERIT_LAST);
 	*target = (int)json_integer_value(v);
 	return true;
 }
@@ -216,13 +216,15 @@ static bool read_targets(struct program *p, const struct mover_request *r, struc
 		return refuse(err, "inherit", "is no object");
 	json_object_foreach(inherit, name, value)
 		if (mover_request_fd(r, name) < 0)
-			return tp_fail(err, TP_EARG, "mover request: no descriptor \"%s\" came", name);
+			return tp_fail(err, TP_EARG, "mover request: no descriptor \"%s\" came",
+				       name);
 	for (size_t i = 0; i < r->nfds; i++) {
 		if (!read_target(inherit, r->names[i], &p->targets[i], err))
 			return false;
 		for (size_t k = 0; k < i; k++)
 			if (p->targets[k] == p->targets[i])
-				return refuse(err, "inherit", "gives one number to two descriptors");
+				return refuse(err, "inherit",
+					      "gives one number to two descriptors");
 	}
 	return true;
 }

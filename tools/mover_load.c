@@ -9,7 +9,7 @@
 #include "migration/mover_proto.h"
 #include "mover_fault.h"
 
-#define ERROR_FIRST_MS 200	/* the engine shall hear of an error from us rather than from QEMU */
+#define ERROR_FIRST_MS 200	/* the engine shall hear of an error from us, not QEMU */
 
 static void on_progress(void *arg, uint64_t done, uint64_t total)
 {

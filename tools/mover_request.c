@@ -24,8 +24,8 @@ static bool check_names(struct mover_request *r, struct tp_error *err)
 	if (names && !json_is_array(names))
 		return refuse(err, "\"fds\" is not an array");
 	if (json_array_size(names) != r->nfds)
-		return tp_fail(err, TP_EARG, "mover request: \"fds\" names %zu descriptors, %zu came",
-			       json_array_size(names), r->nfds);
+		return tp_fail(err, TP_EARG, "mover request: \"fds\" names %zu descriptors, %zu "
+			       "came", json_array_size(names), r->nfds);
 	for (size_t i = 0; i < r->nfds; i++) {
 		r->names[i] = json_string_value(json_array_get(names, i));
 		if (!r->names[i])
@@ -90,11 +90,11 @@ bool mover_request_expect(const struct mover_request *r, const char *const *name
 
 	for (; names[n]; n++)
 		if (mover_request_fd(r, names[n]) < 0)
-			return tp_fail(err, TP_EARG, "mover request: job %s needs descriptor \"%s\"",
-				       r->job, names[n]);
+			return tp_fail(err, TP_EARG, "mover request: job %s needs descriptor "
+				       "\"%s\"", r->job, names[n]);
 	if (n != r->nfds)
-		return tp_fail(err, TP_EARG, "mover request: job %s takes %zu descriptors, %zu came",
-			       r->job, n, r->nfds);
+		return tp_fail(err, TP_EARG, "mover request: job %s takes %zu descriptors, %zu "
+			       "came", r->job, n, r->nfds);
 	return true;
 }
 
@@ -109,8 +109,8 @@ bool mover_request_number(const struct mover_request *r, const char *key, uint64
 	}
 	if (!json_is_integer(v) || json_integer_value(v) < 0 ||
 	    (uint64_t)json_integer_value(v) > max)
-		return tp_fail(err, TP_EARG, "mover request: \"%s\" is no number from 0 to %llu", key,
-			       (unsigned long long)max);
+		return tp_fail(err, TP_EARG, "mover request: \"%s\" is no number from 0 to %llu",
+			       key, (unsigned long long)max);
 	*value = (uint64_t)json_integer_value(v);
 	return true;
 }
@@ -121,7 +121,8 @@ bool mover_request_bool(const struct mover_request *r, const char *key, bool oth
 	const json_t *v = json_object_get(r->root, key);
 
 	if (v && !json_is_boolean(v))
-		return tp_fail(err, TP_EARG, "mover request: \"%s\" is neither true nor false", key);
+		return tp_fail(err, TP_EARG, "mover request: \"%s\" is neither true nor false",
+			       key);
 	*value = v ? json_is_true(v) : otherwise;
 	return true;
 }
@@ -150,7 +151,8 @@ bool mover_request_image(const struct mover_request *r, bool writable, int *fd,
 		return refuse(err, "\"image\" is neither a file nor a block device");
 	mode &= O_ACCMODE;
 	if (writable ? mode != O_RDWR : mode == O_WRONLY)
-		return refuse(err, writable ? "\"image\" cannot be written" : "\"image\" cannot be read");
+		return refuse(err, writable ? "\"image\" cannot be written" :
+					      "\"image\" cannot be read");
 	*fd = file;
 	return true;
 }

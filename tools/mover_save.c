@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * mover_save.c - Job save: QEMU's migration stream into an image, then the second phase of the commit
+ * mover_save.c - Job save: QEMU's migration stream into an image, then the commit's second phase
  *
  * Theory of operation
  *
@@ -35,7 +35,7 @@
 #define CLOSE_WAIT 60.0			/* seconds between SHUT and QEMU's closing */
 #define LEVEL_MIN (-7)
 #define LEVEL_MAX 19
-#define BLOCKS_BYTES_MAX (MOVER_MESSAGE_MAX / 2)	/* of a message, for the list of RAM blocks */
+#define BLOCKS_BYTES_MAX (MOVER_MESSAGE_MAX / 2)	/* for the list of RAM blocks */
 #define BLOCK_JSON_MAX 48		/* of one block, without its id */
 
 /* @total: expected bytes of the raw stream, 0: unknown; @closed: QEMU has closed the stream */
@@ -144,8 +144,8 @@ static json_t *sealed_json(const struct save *s, const struct save_result *r)
 			  "footer", footer, "uuid", uuid, "pages", (json_int_t)i->pages,
 			  "pages-data", (json_int_t)i->pages_data,
 			  "pages-zero", (json_int_t)i->pages_zero, "frames", (json_int_t)i->frames,
-			  "stream-kind", kinds[r->kind], "device-bytes", (json_int_t)r->device_bytes,
-			  "page-size", (int)r->page_size, "seal-seconds", r->seal_seconds);
+			  "stream-kind", kinds[r->kind],
+			  "device-bytes", (json_int_t)r->device_bytes, "page-size", (int)r->page_size, "seal-seconds", r->seal_seconds);
 	/* A name that is no UTF-8 is none. */
 	if (!tp_json_set_str(value, "machine", r->machine))
 		tp_json_set_str(value, "machine", "");

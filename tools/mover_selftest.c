@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * mover_selftest.c - Job selftest-sandbox: tries what is forbidden, from inside (builds with TP_FAULTS)
+ * mover_selftest.c - Job selftest-sandbox: tries what is forbidden, from inside (TP_FAULTS only)
  *
  * {"attempt": NAME}; done: {"errno": N}, 0 if it was possible. Some attempts
  * kill the process: then there is no answer. One attempt a process, as an

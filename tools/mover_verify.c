@@ -16,9 +16,12 @@ struct verify {
 static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
 	const struct verify *v = arg;
-	uint64_t bytes = total ? (uint64_t)((double)v->raw_bytes * (double)done / (double)total) : 0;
+	double part = total ? (double)done / (double)total : 0;
+	uint64_t bytes = (uint64_t)((double)v->raw_bytes * part);
 
-	control_progress(v->control, &(struct mover_progress){ .done = bytes, .total = v->raw_bytes });
+	control_progress(v->control, &(struct mover_progress){
+		.done = bytes, .total = v->raw_bytes,
+	});
 	fault_bytes(bytes);
 	return true;
 }

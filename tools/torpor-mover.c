@@ -85,7 +85,7 @@ static json_t *hello(json_t *sandbox_owned)
 			 TP_VERSION, "pid", (int)getpid(), "sandbox", sandbox_owned);
 }
 
-/* A sealed save must not get the signals of the engine's terminal; writes report, they do not kill. */
+/* A sealed save must not get the signals of the engine's terminal, and no write shall kill. */
 static void detach(void)
 {
 	setsid();

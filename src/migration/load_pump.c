@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * load_pump.c - Eager restore: the image's frames, decoded and verified, into QEMU's incoming stream
+ * load_pump.c - Eager restore: the image's frames, decoded and verified, into an incoming QEMU
  *
  * Theory of operation
  *
@@ -381,7 +381,7 @@ bool load_pump_run(const struct load_pump_options *o, struct load_result *r, str
 	p->sum = p->img ? frames_sum_new(err) : NULL;
 	good = p->sum && run(p, err);
 	if (good && r)
-		*r = (struct load_result){ .raw_bytes = p->sent, .file_bytes = p->info->file_bytes };
+		*r = (struct load_result){ p->sent, p->info->file_bytes };
 	pump_free(p);
 	return good;
 }

@@ -157,7 +157,8 @@ json_t *mig_caps_arguments(const json_t *caps_reply, const char *const *on, stru
 
 	for (const char *const *name = on; *name; name++) {
 		if (!offered(caps_reply, *name)) {
-			tp_fail(err, TP_EUNSUPPORTED, "QEMU has no migration capability \"%s\"", *name);
+			tp_fail(err, TP_EUNSUPPORTED, "QEMU has no migration capability \"%s\"",
+				*name);
 			return NULL;
 		}
 	}

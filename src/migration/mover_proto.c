@@ -58,7 +58,8 @@ static void close_all(int *fds, size_t *nfds)
 }
 
 /* n bytes at text, or -1 and errno, as one object. */
-static enum mover_io take_message(const char *text, ssize_t n, json_t **message, struct tp_error *err)
+static enum mover_io take_message(const char *text, ssize_t n, json_t **message,
+				  struct tp_error *err)
 {
 	json_t *value;
 
@@ -115,7 +116,7 @@ json_t *mover_proto_error(const struct tp_error *e)
 {
 	json_t *value = json_pack("{s:s, s:s}", "class", tp_error_class(e), "desc", e->text);
 
-	/* A text cut by its buffer in the middle of a character is not JSON: the class says enough. */
+	/* A text cut in the middle of a character is not JSON: the class says enough. */
 	if (!value)
 		value = json_pack("{s:s, s:s}", "class", tp_error_class(e), "desc", "failed");
 	if (value && e->sys)

@@ -88,7 +88,7 @@ enum mover_io mover_proto_receive(int sock, json_t **message, int *fds, size_t *
 				  struct tp_error *err);
 /* A new {"error": {"class", "desc"[, "errno"]}}. NULL: out of memory. */
 json_t *mover_proto_error(const struct tp_error *e);
-/* The value of an "error" message as an error of ours; texts are cut to one line. False, like tp_fail. */
+/* The value of an "error" message as an error of ours; one line. False, like tp_fail(). */
 bool mover_proto_fail(struct tp_error *err, const json_t *value);
 
 #endif

@@ -48,6 +48,6 @@ void frames_sum_add(struct frames_sum *s, uint32_t raw, uint32_t checksum)
 bool frames_sum_check(const struct frames_sum *s, const struct image *img, struct tp_error *err)
 {
 	if (img->frames_checksum != XXH64_digest(s->state))
-		return tp_fail(err, TP_ECORRUPT, "frames do not match the sum in the image's footer");
+		return tp_fail(err, TP_ECORRUPT, "frames do not match the sum in the footer");
 	return true;
 }
