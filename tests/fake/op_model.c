@@ -43,6 +43,7 @@ static const char *const fault_names[] = {
 	[MODEL_MOVER_ERROR] = "mover-error", [MODEL_SYNC_FAILS] = "sync-fails",
 	[MODEL_SYNC_SILENT] = "sync-silent", [MODEL_LOG_FULL] = "log-full",
 	[MODEL_CRASH_BEFORE] = "crash-before", [MODEL_CRASH_AFTER] = "crash-after",
+	[MODEL_CRASH_ENDED] = "crash-ended",
 };
 
 static const char *const outage_names[] = {
@@ -71,10 +72,10 @@ void op_model_fail(struct op_model_world *w, const char *fmt, ...)
 		    trace, log, shown ? shown : "-", w->qemu, w->run_state, w->migration,
 		    w->nodes_active ? "active" : "inactive", w->mover_job,
 		    w->mover_alive ? "alive" : "ended");
-	fail_msg("%s, fault %s at effect %u, %s at undo effect %u (%s), time %.3f: %s", w->c->name,
+	fail_msg("%s, fault %s at effect %u, %s at undo effect %u (%s, again %u), time %.3f: %s", w->c->name,
 		 op_model_fault_name(w->script.fault), w->script.at,
 		 op_model_fault_name(w->script.undo_fault), w->script.undo_at,
-		 outage_names[w->script.outage], w->now, text);
+		 outage_names[w->script.outage], w->script.again, w->now, text);
 	abort();
 }
 
@@ -169,6 +170,8 @@ static void lose_qemu(struct op_model_world *w, const json_t *data)
 
 	tp_fail_class(&why, TP_ESTATE, "QemuExited", "QEMU of VM vm1 ended: %s",
 		      tp_json_str(data, "log-tail"));
+	if (w->c->gone)
+		w->c->gone(w, tp_json_str(data, "log-tail"));
 	op_lost(w->op, OP_RES_QEMU, &why, data);
 }
 
@@ -358,11 +361,17 @@ static void recover(struct op_model_world *w)
 	w->crashed = false;
 	w->recovered = true;
 	w->percent = 0;
+	w->over = false;
+	w->ends = 0;
+	if (w->c->restarts)
+		w->c->restarts(w);
 	if (json_array_size(w->log) == 0)
 		return;
 	w->op = op_new(w->c->plan, &op_model_ports, w->owner, &o, &err);
 	if (!w->op || !op_rebuild(w->op, w->log, &err))
 		op_model_fail(w, "cannot be recovered: %s", err.text);
+	if (w->c->resumes)
+		w->c->resumes(w);
 	op_resume(w->op, w->qemu);
 	run_to_end(w);
 }
@@ -431,13 +440,15 @@ bool op_model_run(const struct op_model_case *c, const struct op_model_script *s
 	c->setup(&w, &o);
 	begin(&w, &o);
 	run_to_end(&w);
-	if (w.crashed)
+	if (script->fault == MODEL_CRASH_ENDED || script->undo_fault == MODEL_CRASH_ENDED)
+		w.crashed = true;
+	while (w.crashed)
 		recover(&w);
 	settle(&w);
 	check_end(&w);
 	c->check(&w);
 	count_end(&w, count);
-	struck = script->undo_fault == MODEL_NONE ? w.struck : w.undo_struck;
+	struck = script->again ? w.again_struck : script->undo_fault ? w.undo_struck : w.struck;
 	json_decref(o.arguments);
 	json_decref(o.was);
 	if (c->teardown)

@@ -44,6 +44,7 @@ enum op_model_fault {
 	MODEL_FAULTS,
 	MODEL_CRASH_BEFORE,	/* the daemon's end: op_model_recover() */
 	MODEL_CRASH_AFTER,
+	MODEL_CRASH_ENDED,		/* the daemon ends after the operation, before that is recorded */
 };
 
 enum op_model_outage { MODEL_QEMU_STAYS, MODEL_QEMU_GONE, MODEL_POWER_CUT, MODEL_OUTAGES };
@@ -55,6 +56,7 @@ struct op_model_script {
 	enum op_model_fault undo_fault;	/* besides, on the way back */
 	unsigned undo_at;
 	enum op_model_outage outage;	/* for the MODEL_CRASH ones */
+	unsigned again;			/* then a second end of the daemon after so many effects; 0: none */
 };
 
 struct op_model_event;
@@ -102,7 +104,8 @@ struct op_model_world {
 	/* The faults, and what they did */
 	struct op_model_script script;
 	unsigned neffects, nundone;	/* effects in all, of the way back */
-	bool struck, undo_struck, crashed, over;
+	unsigned nrecovered;		/* of the recovery */
+	bool struck, undo_struck, again_struck, crashed, over;
 	bool fail_sync, hang_sync, fail_log;
 	bool log_lost;			/* a record could not be written */
 	bool was_stuck, recovered;
@@ -121,6 +124,12 @@ struct op_model_case {
 	/* At the end; w->op is there still (op_status(), op_record()...). */
 	void (*check)(struct op_model_world *w);
 	void (*teardown)(struct op_model_world *w);	/* may be NULL */
+	/* The engine's own part in what the model does by itself; all may be NULL. */
+	void (*mover)(struct op_model_world *w, const int *fds, size_t nfds);	/* it was started */
+	void (*seals)(struct op_model_world *w);	/* before it says so: may set w->sealed_data */
+	void (*gone)(struct op_model_world *w, const char *why);	/* QEMU; the operation is told next */
+	void (*restarts)(struct op_model_world *w);	/* another daemon; there is no w->op now */
+	void (*resumes)(struct op_model_world *w);	/* w->op was rebuilt and goes on next */
 	/* Answers in place of the model. True: handled, with *data or err. May be NULL. */
 	bool (*qmp)(struct op_model_world *w, enum qmp_cmd cmd, const json_t *args, json_t **data,
 		    struct tp_error *err);
@@ -132,7 +141,7 @@ struct op_model_count {
 	unsigned runs, succeeded, failed, cancelled, stuck_first;
 };
 
-/* One run; returns with the world torn down. False: the (second) fault did not strike. */
+/* One run; returns with the world torn down. False: the last fault of the script did not strike. */
 bool op_model_run(const struct op_model_case *c, const struct op_model_script *script,
 		  struct op_model_count *count);
 void op_model_walk(const struct op_model_case *c, struct op_model_count *count);

@@ -133,6 +133,10 @@ static struct fate effect(struct op_model_world *w, const char *kind, const char
 		 name);
 	json_array_append_new(w->trace, json_string(text));
 	op_model_check_log(w);
+	if (w->recovered && script->again && ++w->nrecovered == script->again) {
+		w->again_struck = w->crashed = true;
+		return (struct fate){ 0 };
+	}
 	if (script->fault != MODEL_NONE && n == script->at && !w->recovered) {
 		w->struck = true;
 		return strike(w, script->fault, strcmp(kind, "qmp") == 0);
@@ -310,6 +314,8 @@ static bool port_mover_start(struct op *op, json_t *request_owned, int *fds, siz
 	struct fate fate = effect(w, "mover", job ? job : "?");
 
 	(void)op;
+	if (w->c->mover && !w->mover_alive && !fate.unsent && !fate.refused && !fate.deaf)
+		w->c->mover(w, fds, nfds);
 	for (size_t i = 0; i < nfds; i++)
 		tp_close(&fds[i]);
 	if (w->mover_alive || fate.unsent || fate.refused) {

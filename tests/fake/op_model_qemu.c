@@ -106,6 +106,8 @@ static void mover_seals(struct op_model_world *w, unsigned gen)
 	if (gen != w->mover_gen || !w->mover_alive)
 		return;
 	w->mover_sealed = true;
+	if (w->c->seals)
+		w->c->seals(w);
 	op_model_mover_says(w, "sealed", json_deep_copy(w->sealed_data));
 }
 
