@@ -403,29 +403,37 @@ static bool spawn(const struct mover_context *ctx, struct mover *m, const json_t
 	return m->pidfd >= 0;
 }
 
+static void close_all(int *fds, size_t nfds)
+{
+	for (size_t i = 0; i < nfds; i++)
+		tp_close(&fds[i]);
+}
+
 struct mover *mover_start(const struct mover_context *ctx, json_t *request_owned, int *fds, size_t nfds,
 			  const struct mover_ops *ops, void *arg, struct tp_error *err)
 {
 	tp_autojson json_t *request = request_owned;
 	struct mover *m = make(ctx, request, ops, arg);
-	bool ok = m || tp_fail_nomem(err);
+	bool ok;
 
-	if (ok && !json_object_get(request, "protocol"))
+	if (!m) {
+		close_all(fds, nfds);
+		tp_fail_nomem(err);
+		return NULL;
+	}
+	if (!json_object_get(request, "protocol"))
 		tp_json_set(request, "protocol", json_integer(MOVER_PROTOCOL));
-	ok = ok && spawn(ctx, m, request, fds, nfds, err);
-	for (size_t i = 0; i < nfds; i++)
-		tp_close(&fds[i]);
+	ok = spawn(ctx, m, request, fds, nfds, err);
+	close_all(fds, nfds);
 	if (ok) {
 		watch(m);
 		tp_debug("vm=%s mover %s: pid %jd", m->vm, m->job, (intmax_t)m->pid);
 		return m;
 	}
 	tp_prefix(err, "start the mover (%s)", ctx->path);
-	if (m) {
-		tp_close(&m->sock);
-		tp_close(&m->stderr_fd);
-		free(m);
-	}
+	tp_close(&m->sock);
+	tp_close(&m->stderr_fd);
+	free(m);
 	return NULL;
 }
 

@@ -88,7 +88,7 @@ void op_set_deadline(struct op *op)
 /* The step's own limit starts anew. */
 static void set_limit(struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 	double limit = op->back ? step->undo_limit : step->limit;
 
 	op_set_timer(op, OP_TIMER_LIMIT, limit > 0 ? limit : OP_LIMIT_DEFAULT);
@@ -175,7 +175,7 @@ struct op_loss *op_loss_of(struct op *op, unsigned res)
 /* Past the commit a step that needs QEMU is passed over once QEMU is gone. */
 bool op_skipped(const struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 
 	return op->committed && op->qemu_gone && (step->flags & OPF_QEMU);
 }
@@ -201,7 +201,7 @@ static void doom(struct op *op)
  */
 bool op_loss_strikes(struct op *op)
 {
-	unsigned bad = op->held & op->lost & ~op_step_at(op)->expects;
+	unsigned bad = op->held & op->lost & ~op_step_here(op)->expects;
 	unsigned res;
 
 	if (op->committed && (bad & OP_RES_QEMU)) {
@@ -230,7 +230,7 @@ static void unstick(struct op *op)
 
 static void pass_over(struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 
 	if (!(step->expects & OP_RES_QEMU))
 		doom(op);
@@ -244,7 +244,7 @@ static void pass_over(struct op *op)
 
 bool op_undo_due(struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 	bool possible = step->undo && !((step->flags & OPF_QEMU) && op->qemu_gone);
 
 	if (!possible)
@@ -306,7 +306,7 @@ void op_step_failed(struct op *op)
 		op_warn(op, "undo of %s failed: %s", step_text(op), op->fail.text);
 		op_clear_fail(op);
 		op->undo_failed[op->at] = true;
-		op->blocked = op_step_at(op)->flags & OPF_BARRIER;
+		op->blocked = op_step_here(op)->flags & OPF_BARRIER;
 		if (op->blocked) {
 			wait_stuck(op);
 			return;
@@ -334,7 +334,7 @@ void op_move_on(struct op *op)
 
 static void step_done(struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 
 	if (op->back) {
 		op->undo_failed[op->at--] = false;
@@ -375,7 +375,7 @@ static void take_verdict(struct op *op, enum op_verdict v)
 
 void op_feed(struct op *op, const struct op_event *ev)
 {
-	const struct op_step *step = op_step_at(op);
+	const struct op_step *step = op_step_here(op);
 
 	if (op->muted)
 		return;

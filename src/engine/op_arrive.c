@@ -17,7 +17,6 @@ TP_LOG_SOURCE("engine.op");
 
 static void limit_over(struct op *op)
 {
-	const struct op_step *step = op_step_at(op);
 	unsigned missing = op->want & ~op->got;
 	const char *name = NULL;
 
@@ -33,7 +32,7 @@ static void limit_over(struct op *op)
 		name = op->want_names[__builtin_ctz(missing)];
 	op_clear_fail(op);
 	tp_fail_class(&op->fail, TP_ETIMEOUT, "Timeout", "%s%s: no answer in time%s%s",
-		      op->back ? "undo of " : "step ", step->name, name ? ": waiting for " : "",
+		      op->back ? "undo of " : "step ", op_step_here(op)->name, name ? ": waiting for " : "",
 		      name ? name : "");
 	op_step_failed(op);
 }
@@ -268,7 +267,7 @@ void op_lost(struct op *op, unsigned res, const struct tp_error *why, const json
 		op_schedule(op);
 		return;
 	}
-	if (!op->back && waits && op_skipped(op) && !(op_step_at(op)->expects & OP_RES_QEMU)) {
+	if (!op->back && waits && op_skipped(op) && !(op_step_here(op)->expects & OP_RES_QEMU)) {
 		op_schedule(op);
 		return;
 	}

@@ -81,7 +81,7 @@ static json_t *res_changes(struct op *op)
 
 static bool log_position(struct op *op, const char *record, bool sync, struct tp_error *err)
 {
-	json_t *fields = json_pack("{s:s}", "step", op_step_at(op)->name);
+	json_t *fields = json_pack("{s:s}", "step", op_step_here(op)->name);
 	json_t *changes = res_changes(op);
 
 	if (changes && !op_text_fits(changes, OP_NOTE_MAX)) {
@@ -223,9 +223,9 @@ static bool rebuild_record(struct op *op, json_t *record, struct tp_error *err)
 	if (is(record, "commit")) {
 		if (!find_step(op, record, err))
 			return false;
-		if (!(op_step_at(op)->flags & OPF_COMMIT))
+		if (!(op_step_here(op)->flags & OPF_COMMIT))
 			return tp_fail(err, TP_ECORRUPT, "journal of VM %s: step %s does not commit",
-				       op->vm, op_step_at(op)->name);
+				       op->vm, op_step_here(op)->name);
 		op->committed = op->commit_tried = true;
 	} else if (is(record, "back")) {
 		rebuild_back(op, record);

@@ -125,6 +125,12 @@ void op_set_fail(struct op *op, const struct tp_error *err, const json_t *data);
 void op_clear_fail(struct op *op);
 void op_drop_kept(struct op *op);
 
+/* The present step, where there is one for certain. */
+static inline const struct op_step *op_step_here(const struct op *op)
+{
+	return &op->plan->steps[op->at];
+}
+
 /* op_life.c */
 void op_deadline_over(struct op *op);
 

@@ -53,7 +53,7 @@ static json_t *read_json(int dirfd, const char *file, struct tp_error *err)
 		return NULL;
 	}
 	value = tp_json_parse(text, n, DEPTH_MAX, &why);
-	if (value && json_is_object(value))
+	if (json_is_object(value))
 		return value;
 	tp_fail(err, TP_ECORRUPT, "%s is damaged: %s", file,
 		value ? "it is no object" : why.text);

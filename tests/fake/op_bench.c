@@ -163,7 +163,7 @@ struct op *bench_make(double timeout)
 	struct op_options o = { .id = "op-7", .vm = "web1", .was = was, .timeout = timeout };
 	struct tp_error err = TP_ERROR_INIT;
 
-	bench.op = op_new(&bench_plan, &bench_ports, &bench, &o, &err);
+	bench.op = op_new(bench.plan, &bench_ports, &bench, &o, &err);
 	assert_non_null(bench.op);
 	return bench.op;
 }
@@ -188,6 +188,7 @@ int bench_reset(void **state)
 	bench.log = json_array();
 	bench.now = 100;
 	bench.qemu = true;
+	bench.plan = &bench_plan;
 	return 0;
 }
 

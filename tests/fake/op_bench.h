@@ -18,6 +18,7 @@
 
 struct op_bench {
 	struct op *op;
+	const struct op_plan *plan;		/* bench_plan, unless the test says otherwise */
 	double now, timers[OP_TIMER_N];		/* seconds from now; 0: stopped */
 	json_t *log;
 	uint64_t tokens, forgotten;		/* the last ones */

@@ -158,6 +158,78 @@ static void test_mover_done_is_no_loss(void **state)
 	assert_true(op_going_back(bench.op));
 }
 
+/* Past the commit, in a step that needs QEMU and does not expect its end. */
+static void test_lost_unexpectedly_past_the_commit(void **state)
+{
+	struct tp_error why = loss("QEMU was killed");
+	struct op_plan plan = bench_plan;
+	struct op_step steps[4];
+	tp_autojson json_t *record = NULL;
+
+	(void)state;
+	memcpy(steps, bench_plan.steps, sizeof(steps));
+	steps[3].expects = 0;
+	plan.steps = steps;
+	bench.plan = &plan;
+	bench.on_enter[3] = OP_WAIT;
+	bench_start(0);
+	op_hold(bench.op, OP_RES_QEMU);
+	op_lost(bench.op, OP_RES_QEMU, &why, NULL);
+	bench_go();
+	/* What was committed stands; trying again would not bring it back. */
+	bench_assert(OP_FAILED, "Failed", "none");
+	assert_string_equal(op_error(bench.op)->text, "QEMU was killed");
+	record = op_record(bench.op);
+	assert_true(tp_json_bool(record, "committed", false));
+	assert_int_equal(bench.runs[3], 1);
+	assert_int_equal(bench.undos[0] + bench.undos[1] + bench.undos[2], 0);
+	bench_drop(NULL);
+}
+
+/* A loss is told once: the second try of the step is not failed by it again. */
+static void test_lost_is_told_once(void **state)
+{
+	tp_autojson json_t *end = json_pack("{s:i, s:s}", "status", 9, "stderr", "");
+	struct op_event ev = { .type = OP_MOVER, .name = "end", .data = end };
+
+	(void)state;
+	bench.on_enter[3] = OP_WAIT;
+	bench_start(0);
+	op_mover_start(bench.op, json_object(), NULL, 0);
+	op_hold(bench.op, OP_RES_MOVER);
+	op_deliver(bench.op, &ev);
+	bench_assert(OP_STUCK, "Terminating", "none");
+	bench_fire(OP_TIMER_ENTER);
+	assert_int_equal(op_status(bench.op), OP_RUNNING);
+	assert_int_equal(bench.runs[3], 2);
+	bench_tick();
+	bench_go();
+	bench_assert(OP_SUCCEEDED, "Hibernated", "none");
+}
+
+/* What the mover said of itself is the reason, not that it ended then. */
+static void test_movers_own_words(void **state)
+{
+	tp_autojson json_t *error = json_pack("{s:s, s:s}", "class", "IOError", "desc", "disk broke");
+	struct op_event ev = { .type = OP_MOVER, .name = "error", .data = error };
+
+	(void)state;
+	bench.on_enter[0] = OP_WAIT;
+	bench_start(0);
+	op_mover_start(bench.op, json_object(), NULL, 0);
+	op_hold(bench.op, OP_RES_MOVER);
+	bench_tick();
+	op_deliver(bench.op, &ev);
+	ev.name = "end";
+	ev.data = NULL;
+	op_deliver(bench.op, &ev);
+	bench_go();
+	assert_int_equal(bench.runs[1], 0);
+	bench_assert(OP_FAILED, "Failed", "done");
+	assert_string_equal(op_error(bench.op)->text, "disk broke");
+	assert_null(op_error_data(bench.op));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +240,8 @@ int main(void)
 		BENCH_TEST(test_lost_past_the_commit),
 		BENCH_TEST(test_mover),
 		BENCH_TEST(test_mover_done_is_no_loss),
+		BENCH_TEST(test_lost_unexpectedly_past_the_commit),
+		BENCH_TEST(test_lost_is_told_once), BENCH_TEST(test_movers_own_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
