@@ -27,7 +27,7 @@
 TP_LOG_SOURCE("engine.state");
 
 #define UUID_TEXT 37
-#define OPS_READ_MAX (32u << 20)	/* of ops.log, from its end */
+#define OPS_READ_MAX (8u << 20)	/* of ops.log, from its end */
 #define DEPTH_MAX 64
 #define GONE ".gone-"		/* a folder that is being removed */
 
@@ -351,7 +351,8 @@ static bool read_ops(int fd, struct tp_buf *buf, struct tp_error *err)
 
 	if (fstat(fd, &st) != 0)
 		return tp_fail_sys(err, errno, "read ops.log");
-	from = st.st_size > (off_t)OPS_READ_MAX ? st.st_size - (off_t)OPS_READ_MAX : 0;
+	/* One byte more: where it is a newline, the window begins with a whole line. */
+	from = st.st_size > (off_t)OPS_READ_MAX ? st.st_size - (off_t)OPS_READ_MAX - 1 : 0;
 	n = (size_t)(st.st_size - from);
 	if (n == 0)
 		return true;

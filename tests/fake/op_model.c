@@ -485,7 +485,7 @@ static void walk_undos(const struct op_model_case *c, enum op_model_fault fault,
 	}
 }
 
-void op_model_walk(const struct op_model_case *c, struct op_model_count *count)
+static void walk(const struct op_model_case *c, bool undos, struct op_model_count *count)
 {
 	unsigned effects = count_effects(c, count);
 
@@ -494,8 +494,19 @@ void op_model_walk(const struct op_model_case *c, struct op_model_count *count)
 
 		for (script.at = 0; script.at < effects; script.at++)
 			op_model_run(c, &script, count);
-		walk_undos(c, script.fault, effects, count);
+		if (undos)
+			walk_undos(c, script.fault, effects, count);
 	}
+}
+
+void op_model_walk(const struct op_model_case *c, struct op_model_count *count)
+{
+	walk(c, true, count);
+}
+
+void op_model_walk_down(const struct op_model_case *c, struct op_model_count *count)
+{
+	walk(c, false, count);
 }
 
 void op_model_recover(const struct op_model_case *c, struct op_model_count *count)

@@ -88,6 +88,8 @@ struct op_model_world {
 	char mover_job[16];		/* "": none */
 	bool mover_alive, mover_hold, mover_sealed, mover_held, mover_finished, mover_orphan;
 	unsigned mover_gen;
+	int mover_pid;			/* in its hello; 0: none */
+	bool hide_orphan;		/* a later daemon has no connection to it, as in the engine */
 	json_t *mover_request;
 	json_t *sealed_data;		/* what it says with "sealed" */
 
@@ -145,6 +147,8 @@ struct op_model_count {
 bool op_model_run(const struct op_model_case *c, const struct op_model_script *script,
 		  struct op_model_count *count);
 void op_model_walk(const struct op_model_case *c, struct op_model_count *count);
+/* Only the faults on the way down: a quarter of the runs. */
+void op_model_walk_down(const struct op_model_case *c, struct op_model_count *count);
 void op_model_recover(const struct op_model_case *c, struct op_model_count *count);
 const char *op_model_fault_name(enum op_model_fault fault);
 /* Fails the test, with the case, the fault and the effects so far. */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -144,6 +145,19 @@ static void test_queue_is_bounded(void **state)
 	ev_loop_destroy(loop);
 }
 
+static int threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *e;
+	int n = 0;
+
+	assert_non_null(dir);
+	while ((e = readdir(dir)))
+		n += e->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
 /* Its item is given up, so it must outlive the test; the loop may be destroyed. */
 static void test_hanging_thread(void **state)
 {
@@ -170,6 +184,11 @@ static void test_hanging_thread(void **state)
 	ev_loop_destroy(loop);
 	/* It comes back after all: it frees the worker and tells nobody. */
 	assert_int_equal(write(gate[1], "x", 1), 1);
+	for (int i = 0; i < 20000 && threads() > 1; i++)
+		usleep(500);
+	assert_int_equal(threads(), 1);
+	assert_false(hangs.done);
+	close(gate[0]);
 	close(gate[1]);
 }
 

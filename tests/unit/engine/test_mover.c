@@ -26,6 +26,7 @@
 #include "base/tp_sock.h"
 #include "engine/mover.h"
 #include "migration/mover_proto.h"
+#include "unit/base/base_test.h"
 
 #define GUARD 20.0	/* seconds until a test gives up */
 #define FLOOD (256u << 10)
@@ -127,6 +128,8 @@ static int mover_main(void)
 }
 
 /* --- the test's part --- */
+
+static const char *program;	/* argv[0] */
 
 struct rig {
 	struct ev_loop *loop;
@@ -244,6 +247,7 @@ static void test_talks(void **state)
 	struct tp_error err = TP_ERROR_INIT;
 	int pair[2];
 
+	need_call(pidfd_open);
 	assert_true(tp_socketpair(SOCK_STREAM, pair, &err));
 	assert_int_equal(write(pair[1], "stream", 6), 6);
 	r->stop_at = "hello";
@@ -266,6 +270,7 @@ static void test_error(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	start(r, "save", "error");
 	run(r);
 	assert_said(r, "[\"error\"]");
@@ -276,6 +281,7 @@ static void test_crash(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	start(r, "load", "crash");
 	run(r);
 	assert_said(r, "[\"hello\"]");
@@ -288,6 +294,7 @@ static void test_flood(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	start(r, "load", "flood");
 	run(r);
 	assert_true(WIFSIGNALED(r->status) && WTERMSIG(r->status) == SIGABRT);
@@ -311,6 +318,7 @@ static void test_protocol(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	misbehaves(r, "old", "[]", "another protocol");
 	misbehaves(r, "rude", "[]", "another protocol");
 	misbehaves(r, "junk", "[\"hello\"]", "no message");
@@ -321,6 +329,7 @@ static void test_kill(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	start(r, "save", "wait");
 	r->stop_at = "hello";
 	run(r);
@@ -335,6 +344,7 @@ static void test_exec(void **state)
 	struct rig *r = *state;
 	int pidfd, status;
 
+	need_call(pidfd_open);
 	start(r, "launch", "exec");
 	run(r);
 	assert_int_equal(r->execs, 1);
@@ -364,6 +374,7 @@ static void test_given_up(void **state)
 {
 	struct rig *r = *state;
 
+	need_call(pidfd_open);
 	start(r, "save", "wait");
 	r->free_at = "hello";
 	run(r);
@@ -379,6 +390,7 @@ static void test_free_before_its_end(void **state)
 	struct rig *r = *state;
 	pid_t pid;
 
+	need_call(pidfd_open);
 	start(r, "save", "wait");
 	pid = mover_pid(r->m);
 	mover_free(r->m);
@@ -402,6 +414,48 @@ static void test_bad_requests(void **state)
 	assert_true(no_child());
 }
 
+/* The real program, in the build folder: what a tool says, and how it ends. */
+static void test_real_tool(void **state)
+{
+	struct rig *r = *state;
+	struct mover_context real;
+	struct tp_error err = TP_ERROR_INIT;
+	const char *build = getenv("TORPOR_BUILD");
+	char path[4096], text[16] = "";
+	int out[2];
+
+	need_call(pidfd_open);
+	if (build)
+		snprintf(path, sizeof(path), "%s/torpor-mover", build);
+	else
+		snprintf(path, sizeof(path), "%.*s/../../torpor-mover",
+			 (int)(strrchr(program, '/') - program), program);
+	if (!mover_context_init(&real, r->loop, path, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	r->m = mover_start(&real, json_pack("{s:s, s:[s,s,s], s:{s:s}, s:[s]}", "job", "tool", "argv",
+					    "/bin/sh", "-c", "echo $WORD; exit 5", "env", "WORD", "hi",
+					    "fds", "stdout"), &out[1], 1, &ops, r, &err);
+	assert_non_null(r->m);
+	while (r->ends == 0)
+		run(r);
+	assert_int_equal(r->execs, 1);
+	assert_said(r, "[]");
+	assert_int_equal(WEXITSTATUS(r->status), 5);
+	assert_int_equal(read(out[0], text, sizeof(text) - 1), 3);
+	assert_string_equal(text, "hi\n");
+
+	r->m = mover_start(&real, json_pack("{s:s, s:[s], s:{}, s:[]}", "job", "launch", "argv",
+					    "/nonexistent/qemu", "env", "fds"), NULL, 0, &ops, r, &err);
+	assert_non_null(r->m);
+	while (r->ends == 1)
+		run(r);
+	assert_int_equal(r->execs, 1);
+	assert_said(r, "[\"error\"]");
+	close(out[0]);
+	mover_context_close(&real);
+}
+
 static void test_context(void **state)
 {
 	struct mover_context ctx;
@@ -423,10 +477,11 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(test_talks), T(test_error), T(test_crash), T(test_flood), T(test_protocol),
 		T(test_kill), T(test_exec), T(test_given_up), T(test_free_before_its_end),
-		T(test_bad_requests), cmocka_unit_test(test_context),
+		T(test_bad_requests), T(test_real_tool), cmocka_unit_test(test_context),
 	};
 
 	if (argc > 1 && strcmp(argv[0], "torpor-mover") == 0)
 		return mover_main();
+	program = argv[0];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -311,8 +311,9 @@ static void test_walk(void **state)
 	struct op_model_count count = { 0 };
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		op_model_walk(&cases[i], &count);
+	op_model_walk(&cases[0], &count);
+	for (size_t i = 1; i < sizeof(cases) / sizeof(cases[0]); i++)
+		op_model_walk_down(&cases[i], &count);
 	print_message("%u runs: %u succeeded, %u failed, %u cancelled, %u of them stuck first\n",
 		      count.runs, count.succeeded, count.failed, count.cancelled, count.stuck_first);
 	assert_true(count.succeeded > 50 && count.failed > 50 && count.cancelled > 50);
