@@ -19,6 +19,7 @@
 #include "base/tp_log.h"
 #include "base/tp_sock.h"
 #include "base/tp_time.h"
+#include "engine/api.h"
 #include "engine/api_state.h"
 #include "engine/ops.h"
 #include "engine/recover.h"
@@ -128,11 +129,16 @@ static bool load_vms(struct torpor *t, struct tp_error *err)
 	}
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		recover_vm(vm);
+	pools_sweep(t->pools);
 	return true;
 }
 
 static bool engine_init(struct torpor *t, const struct torpor_options *o, struct tp_error *err)
 {
+#ifdef TP_FAULTS
+	if (getenv("TORPOR_FAULT") && !op_fault_set(getenv("TORPOR_FAULT")))
+		return tp_fail(err, TP_EARG, "TORPOR_FAULT is not STEP:KIND");
+#endif
 	if (o->size < sizeof(*o))
 		return tp_fail(err, TP_EARG, "struct torpor_options of another version");
 	if (o->host_name)
@@ -193,6 +199,7 @@ void torpor_shutdown(struct torpor *t, double limit, void (*done)(void *arg), vo
 	t->closing = true;
 	t->closed = done;
 	t->closed_arg = arg;
+	api_event(t, "TORPOR_SHUTDOWN", NULL, false, NULL);
 	ev_timer_set(&t->closing_timer, ops_close(t) ? limit : 0., 0.);
 	ev_timer_start(t->loop, &t->closing_timer);
 }

@@ -234,27 +234,21 @@ static void check_bound(struct op *op, struct hibernate *h, json_t *blockers)
 
 static bool look_at_room(struct job *j, struct tp_error *err)
 {
+	struct pool_shortage shortage;
 	struct pool_space space;
-	uint64_t free_bytes, need = (uint64_t)tp_json_int(j->in, "bytes", 0);
-	uint64_t promised = (uint64_t)tp_json_int(j->in, "promised", 0);
+	struct tp_error why = TP_ERROR_INIT;
 
 	if (!pool_space(j->pool, &space, err))
 		return false;
 	j->out = json_array();
-	free_bytes = space.available > promised ? space.available - promised : 0;
-	if (space.quota) {
-		uint64_t left = space.quota > space.used + promised ? space.quota - space.used - promised : 0;
-
-		free_bytes = left < free_bytes ? left : free_bytes;
-	}
 	if (space.read_only)
 		blocker_add(j->out, "IOError", json_pack("{s:s}", "pool", pool_name(j->pool)),
 			    "pool %s (%s) is read-only", pool_name(j->pool), pool_path(j->pool));
-	else if (free_bytes < need && !tp_json_bool(j->in, "unreserved", false))
-		blocker_add(j->out, "InsufficientSpace", json_pack("{s:I, s:I, s:s}", "required",
-				(json_int_t)need, "available", (json_int_t)free_bytes, "pool", pool_name(j->pool)),
-			    "pool %s (%s) has room for %llu bytes, the image may need %llu", pool_name(j->pool),
-			    pool_path(j->pool), (unsigned long long)free_bytes, (unsigned long long)need);
+	else if (!tp_json_bool(j->in, "unreserved", false) &&
+		 !pool_room(j->pool, (uint64_t)tp_json_int(j->in, "bytes", 0), &shortage, &why))
+		blocker_add(j->out, tp_error_class(&why), json_pack("{s:I, s:I, s:s}", "required",
+				(json_int_t)shortage.required, "available", (json_int_t)shortage.available, "pool",
+				pool_name(j->pool)), "%s", why.text);
 	return true;
 }
 
@@ -269,8 +263,7 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 			    err.text);
 		return blockers_verdict(op, blockers);
 	}
-	return step_job(op, look_at_room, json_pack("{s:I, s:I, s:b}", "bytes", (json_int_t)h->bound, "promised",
-			(json_int_t)engine_pool_promised(p), "unreserved",
+	return step_job(op, look_at_room, json_pack("{s:I, s:b}", "bytes", (json_int_t)h->bound, "unreserved",
 			strcmp(hibernate_reserve(op), "none") == 0), hibernate_pool(op), 0);
 }
 

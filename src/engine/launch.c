@@ -440,9 +440,13 @@ static json_t *request_new(const struct vm *vm, const char *job, json_t *argv, j
 			 "inherit", inherit, "env", env, "cwd", vm->run_dir);
 }
 
+/* A run's words are in qemu.log, those of the run before in qemu.log.1. */
 static int open_log(const struct vm *vm, struct tp_error *err)
 {
-	int fd = openat(vm->dirfd, "qemu.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd;
+
+	renameat(vm->dirfd, "qemu.log", vm->dirfd, "qemu.log.1");
+	fd = openat(vm->dirfd, "qemu.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
 		tp_fail_sys(err, errno, "open qemu.log of VM %s", vm->name);

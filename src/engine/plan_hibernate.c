@@ -67,10 +67,14 @@ static const char *image_member(struct op *op, const char *member)
 
 static bool make_image(struct job *j, struct tp_error *err)
 {
-	j->fd = pool_image_create(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
-				  tp_json_str(j->in, "reserve"), (uint64_t)tp_json_int(j->in, "bytes", 0), err);
-	if (j->fd < 0 && err && strcmp(tp_error_class(err), "InsufficientSpace") == 0)
-		j->base.error_data = json_pack("{s:I}", "required", (json_int_t)tp_json_int(j->in, "bytes", 0));
+	struct pool_shortage shortage;
+
+	j->fd = pool_image_create_room(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
+				       tp_json_str(j->in, "reserve"), (uint64_t)tp_json_int(j->in, "bytes", 0),
+				       &shortage, err);
+	if (j->fd < 0 && shortage.required)
+		j->base.error_data = json_pack("{s:I, s:I, s:s}", "required", (json_int_t)shortage.required, "available",
+					       (json_int_t)shortage.available, "pool", pool_name(j->pool));
 	return j->fd >= 0;
 }
 
@@ -115,7 +119,11 @@ static enum op_verdict create_image_undo(struct op *op, const struct op_event *e
 		close_own(&h->image_fd);
 		return step_job(op, remove_image, image_job(op), image_member(op, "pool"), 0);
 	}
-	return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
+	if (ev->type != OP_IO)
+		return OP_WAIT;
+	/* At recovery the catalogue had found it at the start. */
+	pools_image_drop(op_vm_of(op)->t->pools, NULL, image_member(op, "id"));
+	return OP_NEXT;
 }
 
 /* --- pause, capabilities --- */
@@ -413,9 +421,11 @@ static bool check_disks(struct job *j, struct tp_error *err)
 	json_object_foreach(disks, node, recorded) {
 		tp_autofree char *how = NULL;
 		json_t *now = fingerprint_take(tp_json_str(recorded, "file"), tp_json_str(recorded, "format"),
-					       NULL);
+					       err);
 
-		if (now && !fingerprint_equal(recorded, now, &how)) {
+		if (!now)
+			return tp_prefix(err, "disk %s", node);
+		if (!fingerprint_equal(recorded, now, &how)) {
 			json_array_append_new(j->out, json_sprintf("disk %s changed while QEMU was ending (%s): "
 								   "its new state was recorded", node, how));
 			json_object_set(disks, node, now);

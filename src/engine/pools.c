@@ -25,7 +25,6 @@ struct engine_pool {
 	struct pool *storage;		/* NULL: missing */
 	struct io_worker *worker;
 	struct tp_error why;		/* why it is missing */
-	uint64_t promised;
 	json_t *images;			/* id -> entry */
 	struct pool_space space;	/* the last look */
 	bool looking;
@@ -212,14 +211,70 @@ struct io_worker *engine_pool_worker(const struct engine_pool *p)
 	return p->worker;
 }
 
-void engine_pool_promise(struct engine_pool *p, int64_t bytes)
+/* --- what a crash left --- */
+
+static bool in_use(struct torpor *t, const char *id)
 {
-	p->promised = bytes < 0 && (uint64_t)-bytes > p->promised ? 0 : p->promised + (uint64_t)bytes;
+	for (struct vm *vm = t->vms; vm; vm = vm->next) {
+		const char *used = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+
+		if (used && strcmp(used, id) == 0)
+			return true;
+	}
+	return false;
 }
 
-uint64_t engine_pool_promised(const struct engine_pool *p)
+struct sweep {
+	struct pool *storage;
+	char vm[TP_NAME_MAX + 1], id[IMAGE_ID_MAX + 1];
+};
+
+static bool sweep_run(void *arg, struct tp_error *err)
 {
-	return p->promised;
+	struct sweep *s = arg;
+
+	return pool_image_remove(s->storage, s->vm, s->id, err);
+}
+
+static void sweep_done(void *arg, const struct tp_error *err)
+{
+	struct sweep *s = arg;
+
+	if (err)
+		tp_warn("image %s was never finished and cannot be removed: %s", s->id, err->text);
+	else
+		tp_info("image %s was never finished: removed", s->id);
+	free(s);
+}
+
+static bool sweep_one(struct engine_pool *p, const json_t *entry)
+{
+	struct sweep *s;
+
+	if (strcmp(tp_json_str(entry, "state"), "partial") != 0 || in_use(p->ps->t, tp_json_str(entry, "id")))
+		return false;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return false;
+	s->storage = p->storage;
+	snprintf(s->vm, sizeof(s->vm), "%s", tp_json_str(entry, "vm"));
+	snprintf(s->id, sizeof(s->id), "%s", tp_json_str(entry, "id"));
+	if (io_worker_submit(p->worker, sweep_run, sweep_done, s, NULL))
+		return true;
+	free(s);
+	return false;
+}
+
+void pools_sweep(struct pools *ps)
+{
+	json_t *entry;
+	const char *id;
+	void *next;
+
+	for (struct engine_pool *p = ps->first; p; p = p->next)
+		json_object_foreach_safe(p->images, next, id, entry)
+			if (sweep_one(p, entry))
+				json_object_del(p->images, id);
 }
 
 /* --- images --- */
@@ -315,7 +370,7 @@ json_t *pools_describe(struct pools *ps)
 				"name", p->name, "path", p->path, "state", !p->storage ? "missing" :
 				p->space.read_only ? "read-only" : "ok", "quota", (json_int_t)p->quota, "total",
 				(json_int_t)p->space.total, "available", (json_int_t)p->space.available, "used",
-				(json_int_t)p->space.used, "promised", (json_int_t)p->promised, "guaranteed",
+				(json_int_t)p->space.used, "reserved", (json_int_t)p->space.reserved, "guaranteed",
 				p->space.guaranteed, "fs", p->space.fs, "images",
 				(json_int_t)json_object_size(p->images), "message", p->storage ? "" : p->why.text));
 	return out;

@@ -32,9 +32,8 @@ void pools_recheck(struct pools *ps);
 const char *engine_pool_name(const struct engine_pool *p);
 struct pool *engine_pool_storage(const struct engine_pool *p);	/* for jobs on its worker; NULL: missing */
 struct io_worker *engine_pool_worker(const struct engine_pool *p);
-/* Room promised to operations that have not allocated it yet. */
-void engine_pool_promise(struct engine_pool *p, int64_t bytes);
-uint64_t engine_pool_promised(const struct engine_pool *p);
+/* Removes images that were never finished and that no operation of a VM works with. */
+void pools_sweep(struct pools *ps);
 
 json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools */
 /* Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. */

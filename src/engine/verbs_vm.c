@@ -213,7 +213,11 @@ struct undefine {
 static bool undefine_run(void *arg, struct tp_error *err)
 {
 	struct undefine *u = arg;
+	tp_autoclose int run = tp_open_dir(u->t->runtime_dir, NULL);
 
+	/* Sockets and what the user's QEMU left beside them; what is more than that stays. */
+	if (run >= 0)
+		tp_remove_dir(run, u->name, NULL);
 	/* state.json's predecessor may still be on its way: this runs behind it on the same worker. */
 	return state_dir_vm_remove(u->t->state, u->name, err);
 }
@@ -465,6 +469,7 @@ static json_t *with_fields(json_t *vm_owned, const json_t *fields)
 	if (!fields)
 		return vm_owned;
 	out = json_object();
+	json_object_set(out, "name", json_object_get(vm_owned, "name"));
 	json_array_foreach(fields, i, field) {
 		json_t *value = json_object_get(vm_owned, json_string_value(field));
 
