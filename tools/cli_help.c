@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cli_help.c - Help texts, made from the table of verbs */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/tp_cleanup.h"
+#include "cli.h"
+#include "cli_out.h"
+
+const char *cli_synopsis(const struct cli_verb *verb, char *buf)
+{
+	char name[CLI_VERB_SIZE];
+
+	snprintf(buf, CLI_SYNOPSIS_SIZE, "torpor %s%s%s%s%s%s", cli_verb_name(verb, name),
+		 verb->options || verb->sets ? " [OPTION]..." : "", verb->operands ? " " : "",
+		 verb->operands ? verb->operands : "", verb->after ? " -- " : "", verb->after ? verb->after : "");
+	return buf;
+}
+
+const char *cli_option_text(const struct cli_option *o, char *buf)
+{
+	char letter[8] = "";
+
+	if (o->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+	snprintf(buf, CLI_OPTION_SIZE, "%s--%s%s%s", letter, o->name, o->kind == CLI_FLAG ? "" : " ",
+		 o->kind == CLI_FLAG ? "" : o->value);
+	return buf;
+}
+
+static void print_option(const struct cli_option *o, void *arg)
+{
+	char text[CLI_OPTION_SIZE];
+
+	(void)arg;
+	printf("  %-36s %s\n", cli_option_text(o, text), o->help);
+}
+
+int cli_help_verb(const struct cli_verb *verb)
+{
+	char text[CLI_SYNOPSIS_SIZE];
+
+	printf("usage: %s\n\n%s\n", cli_synopsis(verb, text), verb->summary);
+	if (verb->text)
+		printf("%s\n", verb->text);
+	if (verb->aliases)
+		printf("Also: %s\n", verb->aliases);
+	puts("");
+	cli_each_option(verb, print_option, NULL);
+	return cli_flush();
+}
+
+static void print_summary(const struct cli_verb *v)
+{
+	char name[CLI_VERB_SIZE];
+
+	printf("  %-14s %s\n", cli_verb_name(v, name), v->summary);
+}
+
+int cli_help_noun(const char *noun)
+{
+	printf("usage: torpor %s VERB [OPTION]... [OPERAND]...\n\n", noun);
+	for (const struct cli_verb *v = cli_verbs; v->name; v++)
+		if (v->noun && strncmp(v->noun, noun, strlen(v->noun)) == 0)
+			print_summary(v);
+	return cli_flush();
+}
+
+int cli_help_all(void)
+{
+	puts("usage: torpor [--socket PATH] [--json] VERB [OPTION]... [OPERAND]...\n\n"
+	     "Hibernates and restores QEMU virtual machines; talks to torpord over its socket.\n");
+	for (const struct cli_verb *v = cli_verbs; v->name; v++)
+		print_summary(v);
+	puts("\ntorpor VERB --help tells more. Exit status: 0 done, 1 failed, 2 usage, 3 torpord not reachable,\n"
+	     "4 timed out or cancelled, 5 try again, 6 partial, 7 stuck or lost: needs a person.");
+	return cli_flush();
+}
+
+int cmd_help(struct cli *cli)
+{
+	const struct cli_verb *verb;
+	size_t taken;
+
+	if (cli->noperands == 0)
+		return cli_help_all();
+	verb = cli_find(cli->operands, cli->noperands, &taken);
+	if (cli_is_noun(cli->operands[0]) && (!verb || cli->noperands == 1))
+		return cli_help_noun(cli->operands[0]);
+	if (!verb)
+		return cli_usage(cli, "no verb \"%.40s\"", cli->operands[0]);
+	return cli_help_verb(verb);
+}

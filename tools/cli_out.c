@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cli_out.c - What the client prints: JSON, text, errors */
+#include "cli_out.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tp_cleanup.h"
+#include "base/tp_json.h"
+#include "base/tp_size.h"
+#include "base/tp_text.h"
+#include "base/tp_time.h"
+#include "cli_progress.h"
+
+#define MINUTE 60
+#define HOUR 3600
+#define DAY 86400
+
+char *cli_clean(const char *text)
+{
+	char *copy = strdup(text ? text : "-");
+
+	if (!copy)
+		abort();
+	tp_text_clean(copy);
+	return copy;
+}
+
+static char *format(const char *fmt, va_list ap)
+{
+	char *text = NULL;
+
+	if (vasprintf(&text, fmt, ap) < 0)
+		abort();
+	tp_text_clean(text);
+	return text;
+}
+
+void cli_say(const char *fmt, ...)
+{
+	tp_autofree char *text = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = format(fmt, ap);
+	va_end(ap);
+	cli_progress_hide();
+	puts(text);
+}
+
+void cli_note(const char *fmt, ...)
+{
+	tp_autofree char *text = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = format(fmt, ap);
+	va_end(ap);
+	cli_progress_hide();
+	fflush(stdout);
+	fprintf(stderr, "torpor: %s\n", text);
+}
+
+enum cli_status cli_flush(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return CLI_DONE;
+	cli_note("standard output cannot be written: %s", strerror(errno));
+	return CLI_FAILED;
+}
+
+/* --- JSON --- */
+
+static enum cli_status print_json(const json_t *value, size_t flags)
+{
+	/* A terminal might take C1 controls for commands; JSON itself only escapes those below a blank. */
+	if (isatty(STDOUT_FILENO))
+		flags |= JSON_ENSURE_ASCII;
+	cli_progress_hide();
+	if (json_dumpf(value, stdout, flags | JSON_ENCODE_ANY) == 0)
+		putchar('\n');
+	return cli_flush();
+}
+
+enum cli_status cli_print_json(const json_t *value)
+{
+	return print_json(value, JSON_INDENT(2));
+}
+
+enum cli_status cli_print_json_line(const json_t *value)
+{
+	return print_json(value, JSON_COMPACT);
+}
+
+/* --- errors --- */
+
+static const struct {
+	const char *class_;
+	enum cli_status status;
+} statuses[] = {
+	{ "Busy", CLI_AGAIN }, { "Blocked", CLI_AGAIN }, { "Draining", CLI_AGAIN }, { "Conflict", CLI_AGAIN },
+	{ "Timeout", CLI_TIMED_OUT }, { "Cancelled", CLI_TIMED_OUT }, { "DrainIncomplete", CLI_PARTIAL },
+	{ "RollbackFailed", CLI_STUCK },
+};
+
+enum cli_status cli_error_status(const json_t *error)
+{
+	const char *class_ = tp_json_str(error, "class"), *use = tp_json_str(json_object_get(error, "data"), "use");
+	const json_t *record = tp_json_path(error, "data.record");
+	const char *rollback = tp_json_str(record, "rollback"), *status = tp_json_str(record, "status");
+
+	if ((rollback && strcmp(rollback, "failed") == 0) || (status && strcmp(status, "stuck") == 0) ||
+	    (use && strcmp(use, "vm-resolve") == 0))
+		return CLI_STUCK;
+	for (size_t i = 0; class_ && i < TP_N(statuses); i++)
+		if (strcmp(statuses[i].class_, class_) == 0)
+			return statuses[i].status;
+	return CLI_FAILED;
+}
+
+json_t *cli_error_object(const struct tp_error *err)
+{
+	tp_autofree char *text = cli_clean(err->text);
+
+	return json_pack("{s:s, s:s}", "class", tp_error_class(err), "desc", text);
+}
+
+/* What QEMU said last, if the error tells. */
+static void note_log_tail(const json_t *error)
+{
+	const json_t *tail = tp_json_path(error, "data.log-tail"), *line;
+	size_t i;
+
+	if (json_is_string(tail))
+		cli_note("  %s", json_string_value(tail));
+	json_array_foreach(tail, i, line)
+		if (json_is_string(line))
+			cli_note("  %s", json_string_value(line));
+}
+
+enum cli_status cli_error(const char *subject, const json_t *error, bool print)
+{
+	const char *desc = tp_json_str(error, "desc"), *class_ = tp_json_str(error, "class");
+
+	if (!desc)
+		desc = class_ ? class_ : "failed, and torpord did not say why";
+	/* Most messages name their object already. */
+	if (subject && !strstr(desc, subject))
+		cli_note("%s: %s", subject, desc);
+	else
+		cli_note("%s", desc);
+	note_log_tail(error);
+	if (print)
+		cli_print_json(error);
+	return cli_error_status(error);
+}
+
+enum cli_status cli_failed(const struct cli *cli, const struct tp_error *err)
+{
+	tp_autojson json_t *object = cli_error_object(err);
+
+	return cli_error(NULL, object, cli->format == CLI_F_JSON);
+}
+
+enum cli_status cli_unreachable(const struct cli *cli, const struct tp_error *err)
+{
+	cli_failed(cli, err);
+	return CLI_UNREACHABLE;
+}
+
+/* --- values --- */
+
+const char *cli_size(const json_t *value, char *buf)
+{
+	if (!json_is_number(value) || json_number_value(value) < 0)
+		return "-";
+	return tp_size_format((uint64_t)json_number_value(value), buf);
+}
+
+const char *cli_span(double seconds, char *buf)
+{
+	long long s = seconds < 1e12 ? (long long)seconds : 1000000000000ll;
+
+	if (seconds < 0)
+		return "-";
+	if (seconds < 10)
+		snprintf(buf, CLI_SPAN_TEXT, "%.1f s", seconds);
+	else if (s < MINUTE)
+		snprintf(buf, CLI_SPAN_TEXT, "%lld s", s);
+	else if (s < HOUR)
+		snprintf(buf, CLI_SPAN_TEXT, "%lld min %lld s", s / MINUTE, s % MINUTE);
+	else if (s < DAY)
+		snprintf(buf, CLI_SPAN_TEXT, "%lld h %lld min", s / HOUR, s % HOUR / MINUTE);
+	else
+		snprintf(buf, CLI_SPAN_TEXT, "%lld d %lld h", s / DAY, s % DAY / HOUR);
+	return buf;
+}
+
+const char *cli_since(const char *text, char *buf)
+{
+	uint64_t at, now = tp_now_us();
+
+	if (!text || !tp_time_parse(text, &at))
+		return "-";
+	return cli_span(at < now ? (double)(now - at) / 1e6 : 0, buf);
+}
+
+size_t cli_width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}

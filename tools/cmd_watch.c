@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cmd_watch.c - wait, events, op wait: things that others do */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/tp_cleanup.h"
+#include "base/tp_json.h"
+#include "base/tp_time.h"
+#include "cli_follow.h"
+#include "cli_out.h"
+#include "cli_session.h"
+
+static const char *const states[] = {
+	"shutoff", "starting", "running", "paused", "suspended", "hibernating", "hibernated", "restoring",
+	"migrating", "incoming", "crashed", "lost",
+};
+
+/* --- wait --- */
+
+struct waiting {
+	struct cli *cli;
+	const char *state;
+	const struct cli_names *names;
+	struct cli_tally tally;
+	json_t *left;		/* names that are not there yet, as members */
+	double until;
+};
+
+static void arrived(struct waiting *w, const char *name, enum cli_status status, const json_t *value)
+{
+	cli_tally_add(&w->tally, name, status, value);
+	json_object_del(w->left, name);
+}
+
+/* A lost VM gets nowhere by itself. */
+static void take_state(struct waiting *w, const char *name, const json_t *vm)
+{
+	const char *state = tp_json_str(vm, "state");
+	tp_autojson json_t *error = NULL;
+
+	if (!state || !json_object_get(w->left, name))
+		return;
+	if (strcmp(state, w->state) == 0) {
+		arrived(w, name, CLI_DONE, vm);
+		return;
+	}
+	if (strcmp(state, "lost") != 0)
+		return;
+	error = json_pack("{s:s, s:s}", "class", "InvalidState", "desc",
+			  "the VM is lost: a person must say where its guest is (torpor resolve)");
+	cli_error(name, error, false);
+	arrived(w, name, CLI_STUCK, error);
+}
+
+static void take_undefined(struct waiting *w, const char *name)
+{
+	tp_autojson json_t *error = json_pack("{s:s, s:s}", "class", "NotFound", "desc", "the VM was undefined");
+
+	if (!json_object_get(w->left, name))
+		return;
+	cli_error(name, error, false);
+	arrived(w, name, CLI_FAILED, error);
+}
+
+static void take_event(struct waiting *w, const json_t *message)
+{
+	const char *event = tp_json_str(message, "event");
+	const json_t *data = json_object_get(message, "data");
+	const char *name = tp_json_str(data, "vm");
+
+	if (!event || !name)
+		return;
+	if (strcmp(event, "VM_STATE") == 0)
+		take_state(w, name, data);
+	else if (strcmp(event, "VM_UNDEFINED") == 0)
+		take_undefined(w, name);
+}
+
+static bool subscribe(struct waiting *w, struct tp_error *err)
+{
+	json_t *arguments = json_pack("{s:[s, s]}", "events", "VM_STATE", "VM_UNDEFINED");
+	tp_autojson json_t *error = NULL, *answer = NULL;
+
+	answer = cli_conn_call(w->cli->conn, "event-filter", arguments, &error, err);
+	return answer || error;
+}
+
+/* How they are now. Events that come meanwhile are not lost on this: each is asked after subscribing. */
+static bool look(struct waiting *w, const char *name, struct tp_error *err)
+{
+	tp_autojson json_t *error = NULL;
+	tp_autojson json_t *vm = cli_conn_call(w->cli->conn, "query-vm", json_pack("{s:s}", "name", name), &error, err);
+
+	if (vm)
+		take_state(w, name, vm);
+	else if (error)
+		arrived(w, name, cli_error(name, error, false), error);
+	return vm || error;
+}
+
+/* Answers pass over events, so that a change during them would be missed: all are asked until none is. */
+static bool look_at_all(struct waiting *w, struct tp_error *err)
+{
+	for (size_t i = 0; i < w->names->n; i++)
+		if (json_object_get(w->left, w->names->names[i]) && !look(w, w->names->names[i], err))
+			return false;
+	return true;
+}
+
+static int timed_out(struct waiting *w)
+{
+	const char *name;
+	json_t *value;
+	void *next;
+	tp_autojson json_t *error = json_pack("{s:s, s:s}", "class", "Timeout", "desc", "not in time");
+
+	json_object_foreach_safe(w->left, next, name, value) {
+		tp_autofree char *copy = strdup(name);
+
+		cli_note("%s: not %s in time", copy, w->state);
+		arrived(w, copy, CLI_TIMED_OUT, error);
+	}
+	return CLI_DONE;
+}
+
+/*
+ * Several names are asked one after the other, and answers pass over events: with more than one name, the
+ * looking is repeated each second, which finds what was passed over.
+ */
+#define LOOK_AGAIN 1.0
+
+static int wait_for_all(struct waiting *w, struct tp_error *err)
+{
+	if (!subscribe(w, err) || !look_at_all(w, err))
+		return cli_unreachable(w->cli, err);
+	while (json_object_size(w->left) > 0) {
+		tp_autojson json_t *message = NULL;
+		double again = tp_now_mono() + LOOK_AGAIN, until = w->names->n > 1 ? again : w->until;
+
+		if (w->until > 0 && w->until < until)
+			until = w->until;
+		switch (cli_conn_read(w->cli->conn, until, -1, &message, err)) {
+		case CLI_MESSAGE:
+			take_event(w, message);
+			break;
+		case CLI_LATE:
+			if (w->until > 0 && tp_now_mono() >= w->until)
+				return timed_out(w);
+			if (!look_at_all(w, err))
+				return cli_unreachable(w->cli, err);
+			break;
+		default:
+			return cli_unreachable(w->cli, err);
+		}
+	}
+	return CLI_DONE;
+}
+
+/* "state=running": the state; NULL: usage. */
+static const char *wanted_state(const struct cli *cli)
+{
+	const char *what = cli_text(cli, "for");
+
+	if (!what || strncmp(what, "state=", 6) != 0)
+		return NULL;
+	for (size_t i = 0; i < TP_N(states); i++)
+		if (strcmp(what + 6, states[i]) == 0)
+			return states[i];
+	return NULL;
+}
+
+int cmd_wait(struct cli *cli)
+{
+	struct waiting w = { .cli = cli, .state = wanted_state(cli) };
+	double limit = tp_json_num(cli->options, "timeout", 0);
+	struct tp_error err = TP_ERROR_INIT;
+	struct cli_names names;
+	int status;
+
+	if (!w.state)
+		return cli_usage(cli, "--for state=STATE is needed, with one of the states of a VM");
+	w.until = json_object_get(cli->options, "timeout") ? tp_now_mono() + limit : 0;
+	status = cli_names(cli, &names);
+	w.names = &names;
+	w.left = json_object();
+	for (size_t i = 0; status == CLI_DONE && i < names.n; i++)
+		tp_json_set(w.left, names.names[i], json_true());
+	if (status == CLI_DONE)
+		status = cli_online(cli);
+	if (status == CLI_DONE)
+		status = wait_for_all(&w, &err);
+	if (status == CLI_DONE)
+		status = cli_tally_end(cli, &w.tally, names.many);
+	else
+		json_decref(w.tally.list);
+	json_decref(w.left);
+	cli_names_free(&names);
+	return status;
+}
+
+int cmd_op_wait(struct cli *cli)
+{
+	struct cli_names ids;
+	int status = cli_names(cli, &ids);
+
+	if (status == CLI_DONE)
+		status = cli_follow(cli, &ids, tp_json_num(cli->options, "timeout", 0));
+	cli_names_free(&ids);
+	return status;
+}
+
+/* --- events --- */
+
+static json_t *filter(const struct cli *cli)
+{
+	json_t *arguments = json_object(), *vms = json_array();
+
+	for (size_t i = 0; i < cli->noperands; i++)
+		json_array_append_new(vms, json_string(cli->operands[i]));
+	if (cli->noperands > 0)
+		tp_json_set(arguments, "vms", json_incref(vms));
+	json_decref(vms);
+	if (json_object_get(cli->options, "event"))
+		tp_json_set(arguments, "events", json_incref(json_object_get(cli->options, "event")));
+	if (cli_flag(cli, "no-progress"))
+		tp_json_set(arguments, "progress", json_false());
+	return arguments;
+}
+
+static const char *event_time(const json_t *message, char *buf)
+{
+	const json_t *stamp = json_object_get(message, "timestamp");
+	int64_t seconds = tp_json_int(stamp, "seconds", 0), us = tp_json_int(stamp, "microseconds", 0);
+
+	if (seconds <= 0 || seconds > INT32_MAX * 4ll || us < 0 || us > 999999)
+		return "-";
+	return tp_time_format((uint64_t)seconds * 1000000 + (uint64_t)us, buf);
+}
+
+/* What is said of it in one line: of an operation the short of it, else the data. */
+static char *event_text(const char *event, const json_t *data)
+{
+	tp_autojson json_t *rest = json_copy((json_t *)data);
+	const char *kind = tp_json_str(data, "kind"), *phase = tp_json_str(data, "phase");
+	const char *id = tp_json_str(data, "id"), *status = tp_json_str(data, "status");
+	const char *desc = tp_json_str(json_object_get(data, "error"), "desc");
+	char *text = NULL;
+
+	if (strcmp(event, "OPERATION") == 0 && id && kind && phase && status) {
+		if (asprintf(&text, "%s %s %s, %s, %.0f %%%s%s", id, kind, status, phase,
+			     tp_json_num(json_object_get(data, "progress"), "percent", 0), desc ? ": " : "",
+			     desc ? desc : "") < 0)
+			return NULL;
+		return text;
+	}
+	json_object_del(rest, "vm");
+	json_object_del(rest, "seq");
+	return json_dumps(rest, JSON_COMPACT);
+}
+
+static int print_event(const struct cli *cli, const json_t *message)
+{
+	const char *event = tp_json_str(message, "event"), *vm;
+	const json_t *data = json_object_get(message, "data");
+	tp_autofree char *text = NULL;
+	char at[TP_TIME_TEXT];
+
+	if (!event)
+		return CLI_DONE;
+	if (cli->format == CLI_F_JSON)
+		return cli_print_json_line(message);
+	vm = tp_json_str(data, "vm");
+	text = event_text(event, data);
+	cli_say("%s %s %s %s", event_time(message, at), event, vm ? vm : "-", text ? text : "");
+	return cli_flush();
+}
+
+int cmd_events(struct cli *cli)
+{
+	tp_autojson json_t *answer = NULL;
+	struct tp_error err = TP_ERROR_INIT;
+	int status = cli_ask(cli, "event-filter", filter(cli), NULL, &answer);
+
+	while (status == CLI_DONE) {
+		tp_autojson json_t *message = NULL;
+
+		if (cli_conn_read(cli->conn, 0, -1, &message, &err) != CLI_MESSAGE)
+			return cli_unreachable(cli, &err);
+		status = print_event(cli, message);
+	}
+	return status;
+}
