@@ -557,11 +557,14 @@ bool launch_hook(struct vm *vm, const char *name, const char *reason, int *outpu
 {
 	json_t *hook = json_object_get(tp_json_path(vm->spec, "launch.hooks"), name), *env;
 	tp_autojson json_t *argv = json_array(), *names = json_array(), *inherit = json_object();
-	tp_autoclose int out = TP_STEAL_FD(*output_fd), dup = -1;
+	tp_autoclose int out = TP_STEAL_FD(*output_fd), dup = -1, dir = -1;
 
 	memset(l, 0, sizeof(*l));
 	if (!hook)
 		return true;
+	dir = tp_mkdirs(vm->run_dir, err);
+	if (dir < 0)
+		return false;
 	dup = fcntl(out, F_DUPFD_CLOEXEC, 3);
 	if (dup < 0)
 		return tp_fail_sys(err, errno, "dup");

@@ -60,6 +60,16 @@ static const char *step_text(const struct op *op)
 	return step ? step->name : "-";
 }
 
+/* A plan without undos has no way back that would need time. */
+static bool has_undo(const struct op_plan *plan)
+{
+	for (unsigned i = 0; i < plan->nsteps; i++) {
+		if (plan->steps[i].undo)
+			return true;
+	}
+	return false;
+}
+
 static double reserve_of(double timeout)
 {
 	double reserve = fmin(RESERVE_MAX, fmax(RESERVE_MIN, timeout * RESERVE_PART));
@@ -81,7 +91,8 @@ void op_set_deadline(struct op *op)
 		op_set_timer(op, OP_TIMER_DEADLINE, 0);
 		return;
 	}
-	at = op->committed ? op->deadline : op->deadline - reserve_of(op->timeout);
+	at = op->committed || !has_undo(op->plan) ? op->deadline :
+	     op->deadline - reserve_of(op->timeout);
 	op_set_timer(op, OP_TIMER_DEADLINE, fmax(at - op_now(op), OP_SOON));
 }
 

@@ -27,7 +27,7 @@ uint64_t ops_token(struct torpor *t);
 
 /*
  * Accepts an operation for this call, which is answered here (now or, with wait, at its end).
- * timeout: default, seconds; 0: none. The verb's row of the state table is checked here; a goal
+ * timeout: seconds; 0: none. The verb's row of the state table is checked here; a goal
  * that already holds succeeds with {"unchanged": true}.
  */
 void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan, double timeout);
@@ -53,9 +53,12 @@ void ops_next(struct vm *vm);
 size_t ops_close(struct torpor *t);
 size_t ops_running(const struct torpor *t);
 void ops_queue_drop(struct vm *vm, const char *class_, const char *why);
+double ops_timeout(const struct api_call *call, double otherwise);	/* the command's, if it has one */
 double ops_default_timeout(const struct vm *vm);	/* 120 s + 15 s per GiB of RAM */
 
-double powerdown_timeout(const struct vm *vm, const json_t *args);	/* the command's, else the spec's */
+/* The command's, else the spec's; with on-timeout "quit" the operation itself has this and a bit more. */
+double powerdown_timeout(const struct vm *vm, const json_t *args);
+double powerdown_limit(const struct vm *vm, const json_t *args);
 
 extern const struct op_plan plan_start, plan_powerdown, plan_hibernate, plan_restore;
 const struct op_plan *ops_plan(const char *kind);

@@ -57,6 +57,11 @@ double ops_default_timeout(const struct vm *vm)
 	return 120.0 + 15.0 * (double)ram / (1 << 30);
 }
 
+double ops_timeout(const struct api_call *call, double otherwise)
+{
+	return tp_json_num(api_args(call), "timeout", otherwise);
+}
+
 /* --- pending --- */
 
 json_t *ops_pending_record(const struct vm *vm, const struct pending_op *p)
@@ -318,7 +323,6 @@ void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan
 	enum verb_answer answer = VERB_OK;
 	char id[OPS_ID_MAX + 1];
 
-	timeout = tp_json_num(args, "timeout", timeout);
 	if (given && answered_by_id(call, vm, plan, given, arguments))
 		return;
 	if (!vm->op || tp_json_bool(args, "dry-run", false))

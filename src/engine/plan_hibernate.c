@@ -465,7 +465,7 @@ static const struct op_step steps[] = {
 	  .undo_limit = 30 },
 	{ .name = "fingerprint", .phase = "Syncing", .run = fingerprint, .limit = 120 },
 	{ .name = "write-manifest", .run = write_manifest, .undo = write_manifest_undo, .limit = 60,
-	  .undo_limit = 60 },
+	  .undo_limit = 60, .flags = OPF_BARRIER },
 	{ .name = "commit", .phase = "Committing", .run = commit, .limit = 30, .flags = OPF_COMMIT },
 	{ .name = "release-stream", .phase = "Terminating", .run = release_stream, .limit = 30,
 	  .flags = OPF_QEMU, .expects = OP_RES_QEMU | OP_RES_MOVER },

@@ -27,15 +27,20 @@ struct powerdown {
 
 static enum op_verdict check(struct op *op, const struct op_event *ev)
 {
+	const char *status = tp_json_str(ev->data, "status");
+
 	if (ev->type == OP_ENTER)
 		return op_qmp(op, QMP_QUERY_STATUS, NULL);
-	return op_replied(ev, QMP_QUERY_STATUS) ? OP_NEXT : OP_WAIT;
+	/* A sleeping guest hears no button. */
+	if (op_replied(ev, QMP_QUERY_STATUS) && status && strcmp(status, "suspended") == 0)
+		return op_qmp(op, QMP_SYSTEM_WAKEUP, NULL);
+	return ev->type == OP_REPLY ? OP_NEXT : OP_WAIT;
 }
 
-static bool quits(struct op *op)
+static bool quits(const struct vm *vm, const json_t *args)
 {
-	tp_autojson json_t *by_spec = spec_get(op_vm_of(op)->spec, "shutdown.on-timeout");
-	const char *how = tp_json_str(op_arguments(op), "on-timeout");
+	tp_autojson json_t *by_spec = spec_get(vm->spec, "shutdown.on-timeout");
+	const char *how = tp_json_str(args, "on-timeout");
 
 	return strcmp(how ? how : json_string_value(by_spec), "quit") == 0;
 }
@@ -45,6 +50,11 @@ double powerdown_timeout(const struct vm *vm, const json_t *args)
 	tp_autojson json_t *by_spec = spec_get(vm->spec, "shutdown.timeout");
 
 	return tp_json_num(args, "timeout", json_number_value(by_spec));
+}
+
+double powerdown_limit(const struct vm *vm, const json_t *args)
+{
+	return powerdown_timeout(vm, args) + (quits(vm, args) ? 3 * QUIT_WAIT : 0);
 }
 
 static enum op_verdict pull_plug(struct op *op, struct powerdown *p)
@@ -81,7 +91,7 @@ static enum op_verdict power_down(struct op *op, const struct op_event *ev)
 	struct powerdown *p = op_data(op);
 
 	if (ev->type == OP_ENTER) {
-		if (quits(op))
+		if (quits(op_vm_of(op), op_arguments(op)))
 			p->until = op_now(op) + powerdown_timeout(op_vm_of(op), op_arguments(op));
 		op_hold(op, OP_RES_QEMU);
 		return op_qemu_alive(op) ? press(op) : gone(op, p);

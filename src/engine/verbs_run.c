@@ -12,6 +12,7 @@
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 
+#define START_TIMEOUT 60.0	/* seconds */
 #define QUIT_ROLLBACK 10.0	/* seconds for the operation that vm-quit cancels */
 #define QUIT_WAIT 3.0		/* from quit to SIGKILL */
 #define LOOK_EVERY 0.02
@@ -87,7 +88,7 @@ static void discarded_then_boot(void *arg, const struct tp_error *err)
 	struct api_call *call = s->call;
 
 	sync_forget(s);
-	ops_submit(call, vm, &plan_start, 60);
+	ops_submit(call, vm, &plan_start, ops_timeout(call, START_TIMEOUT));
 }
 
 static void boot_discarding(struct api_call *call, struct vm *vm)
@@ -112,15 +113,15 @@ void api_vm_start(struct api_call *call)
 			refuse(call, "InvalidState", "vm-restore", "the VM is hibernated: restore it, or boot with "
 			       "\"discard-image\": true, which throws its memory away");
 		else if (tp_json_bool(api_args(call), "dry-run", false) || vm->op)
-			ops_submit(call, vm, &plan_start, 60);
+			ops_submit(call, vm, &plan_start, ops_timeout(call, START_TIMEOUT));
 		else
 			boot_discarding(call, vm);
 		return;
 	}
 	if (restores(vm) || strcmp(mode, "restore") == 0 || tp_json_str(api_args(call), "image"))
-		ops_submit(call, vm, &plan_restore, ops_default_timeout(vm));
+		ops_submit(call, vm, &plan_restore, ops_timeout(call, ops_default_timeout(vm)));
 	else
-		ops_submit(call, vm, &plan_start, 60);
+		ops_submit(call, vm, &plan_start, ops_timeout(call, START_TIMEOUT));
 }
 
 void api_vm_restore(struct api_call *call)
@@ -128,7 +129,7 @@ void api_vm_restore(struct api_call *call)
 	struct vm *vm = named_vm(call);
 
 	if (vm)
-		ops_submit(call, vm, &plan_restore, ops_default_timeout(vm));
+		ops_submit(call, vm, &plan_restore, ops_timeout(call, ops_default_timeout(vm)));
 }
 
 void api_vm_hibernate(struct api_call *call)
@@ -149,7 +150,7 @@ void api_vm_hibernate(struct api_call *call)
 		}
 	}
 	by_spec = tp_json_num(json_object_get(vm->spec, "hibernate"), "timeout", ops_default_timeout(vm));
-	ops_submit(call, vm, &plan_hibernate, by_spec);
+	ops_submit(call, vm, &plan_hibernate, ops_timeout(call, by_spec));
 }
 
 void api_vm_powerdown(struct api_call *call)
@@ -157,7 +158,7 @@ void api_vm_powerdown(struct api_call *call)
 	struct vm *vm = named_vm(call);
 
 	if (vm)
-		ops_submit(call, vm, &plan_powerdown, powerdown_timeout(vm, api_args(call)));
+		ops_submit(call, vm, &plan_powerdown, powerdown_limit(vm, api_args(call)));
 }
 
 /* --- pause, resume, reset --- */

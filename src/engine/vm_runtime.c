@@ -135,6 +135,15 @@ static void answer_gone(struct vm_qemu *q, struct vm *vm)
 			  NULL, NULL);
 }
 
+static void drop_sockets(const struct vm *vm)
+{
+	static const char *const names[] = { "qmp", "agent", "console" };
+	char path[128];
+
+	for (size_t i = 0; i < TP_N(names); i++)
+		unlink(launch_socket(vm, names[i], path, sizeof(path)));
+}
+
 /* Everything of it was heard: what the VM is from here on. */
 static void vm_ended(struct vm_qemu *q, int status)
 {
@@ -147,6 +156,7 @@ static void vm_ended(struct vm_qemu *q, int status)
 	tp_info("vm=%s pid=%d ended: %s/%s", vm->name, (int)q->proc.pid, rest, reason);
 	record_exit(q, status, reason);
 	vm->qemu = NULL;
+	drop_sockets(vm);
 	vm_rest_set(vm, "qemu", NULL);
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, true))
 		vm_rest_text(vm, rest, reason);
