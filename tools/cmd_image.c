@@ -21,6 +21,7 @@
 #include "migration/stream_parse.h"
 #include "storage/image_format.h"
 #include "storage/image_read.h"
+#include "storage/image_salvage.h"
 
 enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PARTIAL = 6 };
 
@@ -237,7 +238,7 @@ static bool copy_frames(const struct image *img, bool salvage, uint64_t *lost,
 			struct tp_error *err)
 {
 	struct image_decoder *d = image_decoder_new(err);
-	uint32_t largest = 0;
+	uint32_t largest = 1;
 	uint8_t *buf;
 	bool ok;
 
@@ -260,7 +261,7 @@ static int salvage_file(const char *file, int fd, const struct tp_error *why)
 	uint64_t good = 0, lost = 0;
 
 	fprintf(stderr, "torpor: %s: %s; looking for frames\n", file, why->text);
-	if (!image_salvage_scan(fd, STDOUT_FILENO, &good, &lost, &err))
+	if (!image_salvage(fd, STDOUT_FILENO, &good, &lost, &err))
 		return fail(file, false, &err);
 	fprintf(stderr, "torpor: %s: %llu frames written, %llu damaged places left out\n", file,
 		(unsigned long long)good, (unsigned long long)lost);

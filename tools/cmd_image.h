@@ -10,15 +10,10 @@
 #define CMD_IMAGE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 int cmd_image_info(const char *file, bool json);
 int cmd_image_verify(const char *file, bool json);
 /* The plain QEMU stream; salvage: what of a damaged image can be read. Refuses a terminal. */
 int cmd_image_cat(const char *file, bool salvage);
-
-/* cmd_image_salvage.c: writes each good frame of a file whose index cannot be used; counts both. */
-struct tp_error;
-bool image_salvage_scan(int fd, int out, uint64_t *good, uint64_t *lost, struct tp_error *err);
 
 #endif

@@ -84,8 +84,10 @@ bool frame_buf_grow(struct frame_buf *b, size_t size, size_t used, struct tp_err
 	if (size <= b->cap)
 		return true;
 	data = malloc(size);
-	if (!data)
-		return tp_fail_nomem(err);
+	if (!data) {
+		tp_fail_nomem(err);
+		return false;
+	}
 	if (used)
 		memcpy(data, b->data, used);
 	free(b->data);
@@ -266,7 +268,7 @@ static bool compress_slot(struct worker *w, struct slot *s, struct tp_error *err
 	size_t n;
 
 	if (!frame_buf_grow(&w->scratch, ZSTD_compressBound(s->raw), 0, err) ||
-	    !frame_buf_grow(&w->scratch, raw.cap, 0, err))
+	    !frame_buf_grow(&w->scratch, raw.cap, 0, err) || !w->scratch.data)
 		return false;
 	n = ZSTD_compress2(w->ctx, w->scratch.data, w->scratch.cap, raw.data, s->raw);
 	if (ZSTD_isError(n))

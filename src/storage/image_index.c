@@ -37,7 +37,8 @@ uint64_t image_index_body_max(const struct image_claims *c)
 
 static bool bad(struct tp_error *err, const char *what)
 {
-	return tp_fail(err, TP_ECORRUPT, "the image's index is damaged: %s", what);
+	tp_fail(err, TP_ECORRUPT, "the image's index is damaged: %s", what);
+	return false;
 }
 
 /* ---- the list of chunks */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cmd_image_salvage.c - Find the good frames of an image whose index cannot be used
+ * image_salvage.c - Find the good frames of an image whose index cannot be used
  *
  * Frames are ordinary zstd frames one behind the other. Where one does not
  * decode, or its checksum is wrong, the next place with zstd's magic number is
  * tried. A window over the file always holds at least one frame of the largest
  * size, unless the file ends before.
  */
+#include "image_salvage.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +17,8 @@
 
 #include "base/tp_fs.h"
 #include "base/tp_size.h"
-#include "cmd_image.h"
-#include "storage/image_format.h"
-#include "storage/image_read.h"
+#include "image_format.h"
+#include "image_read.h"
 
 #define WINDOW ((size_t)64 << 20)
 #define SKIPPABLE_MASK 0xFFFFFFF0u
@@ -113,7 +114,7 @@ static bool step(struct scan *s, struct tp_error *err)
 	return true;
 }
 
-bool image_salvage_scan(int fd, int out, uint64_t *good, uint64_t *lost, struct tp_error *err)
+bool image_salvage(int fd, int out, uint64_t *good, uint64_t *lost, struct tp_error *err)
 {
 	struct scan s = {
 		.fd = fd, .out = out, .window = malloc(WINDOW), .raw = malloc(IMAGE_FRAME_MAX),

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* test_cmd_image.c - `torpor image info|verify|cat`: output, sentences, exit statuses */
+#include "unit/storage/image_test.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+
+#include "cmd_image.h"
+
+static char path[] = "/tmp/torpor-cmd-image-XXXXXX";
+
+struct captured {
+	int status;
+	char out[65536], err[8192];
+	size_t n;
+};
+
+static size_t slurp(FILE *f, char *buf, size_t max)
+{
+	size_t n;
+
+	rewind(f);
+	n = fread(buf, 1, max - 1, f);
+	buf[n] = '\0';
+	fclose(f);
+	return n;
+}
+
+/* Runs a command with stdout and stderr in files. kind: 'i', 'v', 'c', 's'; json for the first two. */
+static void run(struct captured *c, char kind, const char *file, bool json)
+{
+	FILE *out = tmpfile(), *err = tmpfile();
+	int saved[2] = { dup(1), dup(2) };
+
+	fflush(stdout);
+	fflush(stderr);
+	dup2(fileno(out), 1);
+	dup2(fileno(err), 2);
+	c->status = kind == 'i' ? cmd_image_info(file, json) : kind == 'v' ? cmd_image_verify(file, json) :
+		    cmd_image_cat(file, kind == 's');
+	fflush(stdout);
+	fflush(stderr);
+	dup2(saved[0], 1);
+	dup2(saved[1], 2);
+	close(saved[0]);
+	close(saved[1]);
+	c->n = slurp(out, c->out, sizeof(c->out));
+	slurp(err, c->err, sizeof(c->err));
+}
+
+static void make_file(struct small_image *t, int *fd)
+{
+	size_t n;
+	uint8_t *p;
+
+	small_image_make(t);
+	p = file_bytes(t->fd, &n);
+	strcpy(path + strlen(path) - 6, "XXXXXX");
+	*fd = mkostemp(path, O_CLOEXEC);
+	assert_true(*fd >= 0);
+	file_replace(*fd, p, n);
+	free(p);
+}
+
+static void drop_file(struct small_image *t, int fd)
+{
+	close(fd);
+	unlink(path);
+	small_image_free(t);
+}
+
+static void flip(int fd, off_t at)
+{
+	uint8_t byte;
+
+	assert_int_equal(pread(fd, &byte, 1, at), 1);
+	byte ^= 0x55;
+	assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+}
+
+static void good_image(void **state)
+{
+	struct small_image t;
+	static struct captured c;
+	json_t *o;
+	int fd;
+
+	(void)state;
+	make_file(&t, &fd);
+	run(&c, 'i', path, true);
+	assert_int_equal(c.status, 0);
+	o = json_loads(c.out, 0, NULL);
+	assert_non_null(o);
+	assert_string_equal(json_string_value(json_object_get(o, "machine")), "pc");
+	assert_string_equal(json_string_value(json_object_get(o, "state")), "complete");
+	assert_int_equal(json_integer_value(json_object_get(o, "raw-bytes")), t.raw.len);
+	assert_int_equal(json_integer_value(json_object_get(o, "pages-zero")), 3);
+	assert_int_equal(json_integer_value(json_object_get(o, "device-bytes")), 25);
+	assert_int_equal(json_array_size(json_object_get(o, "blocks")), 2);
+	json_decref(o);
+	run(&c, 'i', path, false);
+	assert_int_equal(c.status, 0);
+	assert_non_null(strstr(c.out, "machine   pc\n"));
+	assert_non_null(strstr(c.out, "4 with data, 3 zero, 1 not sent"));
+	run(&c, 'v', path, true);
+	assert_int_equal(c.status, 0);
+	o = json_loads(c.out, 0, NULL);
+	assert_true(json_is_true(json_object_get(o, "verified")));
+	json_decref(o);
+	run(&c, 'v', path, false);
+	assert_int_equal(c.status, 0);
+	assert_non_null(strstr(c.out, "good: 3 frames"));
+	for (const char *kind = "cs"; *kind; kind++) {
+		run(&c, *kind, path, false);
+		assert_int_equal(c.status, 0);
+		assert_int_equal(c.n, t.raw.len);
+		assert_memory_equal(c.out, t.raw.data, c.n);
+		assert_string_equal(c.err, "");
+	}
+	drop_file(&t, fd);
+}
+
+static void damaged_frame(void **state)
+{
+	uint64_t first, second;
+	struct small_image t;
+	static struct captured c;
+	struct image *img;
+	json_t *o;
+	int fd;
+
+	(void)state;
+	make_file(&t, &fd);
+	img = image_open(fd, NULL);
+	first = image_frame_stored(img, 0);
+	second = image_frame_stored(img, 1);
+	image_close(img);
+	flip(fd, (off_t)(4096 + first + second - 2));
+	run(&c, 'v', path, true);
+	assert_int_equal(c.status, 1);
+	assert_non_null(strstr(c.err, "frame 1 at offset"));
+	o = json_loads(c.out, 0, NULL);
+	assert_string_equal(json_string_value(json_object_get(o, "class")), "Corrupt");
+	json_decref(o);
+	run(&c, 'c', path, false);
+	assert_int_equal(c.status, 1);
+	assert_int_equal(c.n, t.frame_end[0]);
+	run(&c, 's', path, false);
+	assert_int_equal(c.status, 6);
+	assert_int_equal(c.n, t.raw.len - (t.frame_end[1] - t.frame_end[0]));
+	assert_memory_equal(c.out, t.raw.data, t.frame_end[0]);
+	assert_non_null(strstr(c.err, "left out"));
+
+	/* With a damaged header the frames are found by themselves. */
+	flip(fd, 504);
+	run(&c, 'c', path, false);
+	assert_int_equal(c.status, 1);
+	assert_int_equal(c.n, 0);
+	run(&c, 's', path, false);
+	assert_int_equal(c.status, 6);
+	assert_int_equal(c.n, t.raw.len - (t.frame_end[1] - t.frame_end[0]));
+	assert_non_null(strstr(c.err, "2 frames written, 1 damaged"));
+	drop_file(&t, fd);
+}
+
+static void nothing_to_read(void **state)
+{
+	static struct captured c;
+	struct small_image t;
+	int fd;
+
+	(void)state;
+	make_file(&t, &fd);
+	file_replace(fd, "hello", 5);
+	for (const char *kind = "ivcs"; *kind; kind++) {
+		run(&c, *kind, path, false);
+		assert_int_equal(c.status, 1);
+		assert_int_equal(c.n, 0);
+		assert_non_null(strstr(c.err, path));
+		run(&c, *kind, "/nonexistent/file", false);
+		assert_int_equal(c.status, 1);
+		assert_non_null(strstr(c.err, "/nonexistent/file: cannot be opened"));
+	}
+	drop_file(&t, fd);
+}
+
+static void no_terminal(void **state)
+{
+	int pty = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC), slave, saved, status;
+
+	(void)state;
+	if (pty < 0 || grantpt(pty) || unlockpt(pty))
+		skip();
+	slave = open(ptsname(pty), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave < 0)
+		skip();
+	fflush(stdout);
+	saved = dup(1);
+	dup2(slave, 1);
+	status = cmd_image_cat("tests/data/images/v1.0.img", false);
+	dup2(saved, 1);
+	assert_int_equal(status, 2);
+	close(saved);
+	close(slave);
+	close(pty);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(good_image),
+		cmocka_unit_test(damaged_frame),
+		cmocka_unit_test(nothing_to_read),
+		cmocka_unit_test(no_terminal),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
