@@ -6,8 +6,6 @@
 
 #define ROW(...) (const struct api_member[]){ __VA_ARGS__, END_ROWS }
 #define NAME REQUIRED("name", "name", "the VM")
-#define SET_RUN_STATE OPTIONAL("set-run-state", "bool", "changes the spec's run-state to what this " \
-			       "verb leads to, instead of being refused as Conflict")
 #define LIMIT OPTIONAL_RANGE("limit", "int", 1, 10000, "entries", "at most so many entries")
 
 const struct api_member api_operation_args[] = {
@@ -29,7 +27,8 @@ const struct api_member api_operation_args[] = {
 	OPTIONAL("image", "image-id", "this image (default: the VM's hibernation image)"), \
 	OPTIONAL("keep", "bool", "keep the image when the VM is whole (default: the spec's)"), \
 	OPTIONAL("allow", "[RestoreAllowance]", "what would otherwise refuse the image"), \
-	OPTIONAL("until", "RestoreUntil", "when the operation ends for waiters (default running)"), \
+	OPTIONAL("until", "RestoreUntil", "when the operation ends for waiters (default running); " \
+		 "an eager restore is whole when it runs, so both are the same"), \
 	OPTIONAL("clock", "ClockMode", "the guest's clock after the restore (default: the spec's)")
 
 const struct api_command api_commands[] = {
@@ -100,22 +99,21 @@ const struct api_command api_commands[] = {
 	  .returns = "OperationReply",
 	  .args = ROW(NAME, OPTIONAL("mode", "StartMode", "default auto"),
 		      OPTIONAL("discard-image", "bool", "boot although the VM is hibernated; its saved memory "
-			       "is thrown away"), RESTORE_ARGS, SET_RUN_STATE),
+			       "is thrown away"), RESTORE_ARGS),
 	  .doc = "Boots the VM, or restores it if it is hibernated." },
 	{ .name = "vm-pause", .role = TORPOR_ROLE_OPERATE, .handler = api_vm_pause,
-	  .args = ROW(NAME, SET_RUN_STATE), .returns = "Changed", .doc = "Stops the guest's vCPUs." },
+	  .args = ROW(NAME), .returns = "Changed", .doc = "Stops the guest's vCPUs." },
 	{ .name = "vm-resume", .role = TORPOR_ROLE_OPERATE, .handler = api_vm_resume,
-	  .args = ROW(NAME, SET_RUN_STATE), .returns = "Changed",
+	  .args = ROW(NAME), .returns = "Changed",
 	  .doc = "Lets a paused guest go on, whatever paused it." },
 	{ .name = "vm-reset", .role = TORPOR_ROLE_OPERATE, .handler = api_vm_reset, .args = ROW(NAME),
 	  .doc = "Resets the guest, as by its reset button." },
 	{ .name = "vm-powerdown", .role = TORPOR_ROLE_OPERATE, .operation = true,
 	  .handler = api_vm_powerdown, .returns = "OperationReply",
-	  .args = ROW(NAME, OPTIONAL("on-timeout", "ShutdownOnTimeout", "default: the spec's"),
-		      SET_RUN_STATE),
+	  .args = ROW(NAME, OPTIONAL("on-timeout", "ShutdownOnTimeout", "default: the spec's")),
 	  .doc = "Asks the guest to shut down, again every 5 seconds (default timeout: the spec's)." },
 	{ .name = "vm-quit", .role = TORPOR_ROLE_OPERATE, .handler = api_vm_quit,
-	  .args = ROW(NAME, SET_RUN_STATE), .returns = "Changed",
+	  .args = ROW(NAME), .returns = "Changed",
 	  .doc = "Ends QEMU at once, as if the plug were pulled. Cancels what runs, never refused as Busy." },
 	{ .name = "vm-monitor", .role = TORPOR_ROLE_ADMIN, .handler = api_vm_monitor, .returns = "any",
 	  .args = ROW(NAME, REQUIRED("execute", "str", "QMP command"),
@@ -135,12 +133,11 @@ const struct api_command api_commands[] = {
 		      OPTIONAL("reserve", "ReserveMode", "room taken before the guest is touched (default: "
 			       "the spec's)"),
 		      OPTIONAL("wake", "bool", "a guest in S3 may be woken where this QEMU cannot save it "
-			       "asleep"), SET_RUN_STATE),
+			       "asleep")),
 	  .doc = "Saves the guest's memory and devices to a compressed image and ends QEMU." },
 	{ .name = "vm-restore", .role = TORPOR_ROLE_OPERATE, .operation = true, .handler = api_vm_restore,
 	  .returns = "OperationReply",
-	  .args = ROW(NAME, OPTIONAL("mode", "RestoreMode", "default: the spec's"), RESTORE_ARGS,
-		      SET_RUN_STATE),
+	  .args = ROW(NAME, OPTIONAL("mode", "RestoreMode", "default: the spec's"), RESTORE_ARGS),
 	  .doc = "Brings a hibernated VM back, or a shut off one from the named image." },
 
 	/* --- images and pools --- */

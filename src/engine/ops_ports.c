@@ -331,7 +331,8 @@ static void port_changed(struct op *op, bool phase)
 	struct op_run *r = run_of(op);
 	tp_autojson json_t *record = NULL;
 
-	if (r->dry)
+	/* Its end is told once it is on the platter. */
+	if (r->dry || (op_status(op) != OP_RUNNING && op_status(op) != OP_STUCK))
 		return;
 	record = op_record(op);
 	ops_event(r->t, record, !phase);

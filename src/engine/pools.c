@@ -295,14 +295,29 @@ static json_t *described(const struct engine_pool *p, const json_t *entry)
 			 used ? "it was restored before" : "it is not whole", "clones", 0);
 }
 
+static int by_id(const void *a, const void *b)
+{
+	return strcmp(tp_json_str(*(json_t *const *)a, "id"), tp_json_str(*(json_t *const *)b, "id"));
+}
+
 json_t *pools_images(struct pools *ps)
 {
-	json_t *out = json_array(), *entry;
+	json_t *out = json_array(), *entry, **list;
 	const char *id;
+	size_t n = 0, k = 0;
 
 	for (struct engine_pool *p = ps->first; p; p = p->next)
+		n += json_object_size(p->images);
+	list = calloc(n + 1, sizeof(json_t *));
+	for (struct engine_pool *p = list ? ps->first : NULL; p; p = p->next)
 		json_object_foreach(p->images, id, entry)
-			json_array_append_new(out, described(p, entry));
+			if ((list[k] = described(p, entry)))
+				k++;
+	if (k)
+		qsort(list, k, sizeof(json_t *), by_id);
+	for (size_t i = 0; i < k; i++)
+		json_array_append_new(out, list[i]);
+	free(list);
 	return out;
 }
 

@@ -35,7 +35,7 @@ struct io_worker *engine_pool_worker(const struct engine_pool *p);
 /* Removes images that were never finished and that no operation of a VM works with. */
 void pools_sweep(struct pools *ps);
 
-json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools */
+json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools, by id */
 /* Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. */
 const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool);
 /* The kept list follows; the disk was changed by a job that succeeded. p NULL: look for it. */

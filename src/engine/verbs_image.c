@@ -11,6 +11,8 @@
 #include "engine/restore.h"
 #include "engine/verbs.h"
 
+#define QUERY_IMAGES_LIMIT 10000
+
 static bool is(const json_t *image, const json_t *args, const char *member)
 {
 	const char *want = tp_json_str(args, member), *has = tp_json_str(image, member);
@@ -18,16 +20,23 @@ static bool is(const json_t *image, const json_t *args, const char *member)
 	return !want || (has && strcmp(want, has) == 0);
 }
 
+/* Sorted by id, so that `after` means something. */
 void api_query_images(struct api_call *call)
 {
+	const json_t *args = api_args(call);
 	tp_autojson json_t *all = pools_images(api_engine(call)->pools);
+	json_int_t limit = tp_json_int(args, "limit", QUERY_IMAGES_LIMIT);
+	const char *after = tp_json_str(args, "after");
 	json_t *out = json_array(), *image;
 	size_t i;
 
-	json_array_foreach(all, i, image)
-		if (is(image, api_args(call), "vm") && is(image, api_args(call), "pool") &&
-		    is(image, api_args(call), "state"))
+	json_array_foreach(all, i, image) {
+		if ((json_int_t)json_array_size(out) >= limit)
+			break;
+		if ((!after || strcmp(tp_json_str(image, "id"), after) > 0) && is(image, args, "vm") &&
+		    is(image, args, "pool") && is(image, args, "state"))
 			json_array_append(out, image);
+	}
 	api_reply(call, out);
 }
 

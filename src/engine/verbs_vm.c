@@ -123,15 +123,61 @@ static bool check_spec(struct torpor *t, const char *name, const json_t *spec, s
 	return false;
 }
 
+static bool listed(const json_t *names, const char *name)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach(names, i, item)
+		if (strcmp(json_string_value(item), name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Which file a disk is belongs to the VM's state: a spec that names another file must say so, unless
+ * the VM has never run.
+ */
+static bool check_disks(struct vm *vm, const json_t *spec, const json_t *reset, struct tp_error *err, json_t **data)
+{
+	json_t *before = tp_json_path(vm->spec, "launch.disks"), *disk;
+	const char *id;
+
+	if (strcmp(tp_json_str(vm->rest, "reason"), "never-started") == 0)
+		return true;
+	json_object_foreach(tp_json_path(spec, "launch.disks"), id, disk) {
+		const char *old = tp_json_str(json_object_get(before, id), "file");
+
+		if (!old || strcmp(old, tp_json_str(disk, "file")) == 0 || listed(reset, id))
+			continue;
+		*data = json_pack("{s:[s], s:s}", "disks", id, "argument", "reset-disks");
+		return tp_fail_class(err, TP_ESTATE, "Conflict", "disk %s of VM %s is %s; a spec that names another "
+				     "file must list it in \"reset-disks\"", id, vm->name, old);
+	}
+	return true;
+}
+
+static void reset_disks(struct vm *vm, const json_t *reset)
+{
+	json_t *present = json_object_get(vm->rest, "disks"), *id;
+	size_t i;
+
+	json_array_foreach(reset, i, id)
+		json_object_del(present, json_string_value(id));
+}
+
 /* spec: taken. */
 static bool define(struct api_call *call, const char *name, json_t *spec_owned, struct tp_error *err, json_t **data)
 {
 	struct torpor *t = api_engine(call);
 	struct vm *vm = vm_find(t, name);
 	tp_autojson json_t *spec = spec_owned, *before = NULL;
+	const json_t *reset = json_object_get(api_args(call), "reset-disks");
 	bool fresh = !vm;
 
 	if (!check_generation(vm, api_args(call), err, data) || !check_spec(t, name, spec, err, data))
+		return false;
+	if (vm && !check_disks(vm, spec, reset, err, data))
 		return false;
 	if (vm && json_equal(vm->spec, spec)) {
 		api_reply(call, json_pack("{s:I, s:s, s:b}", "generation", (json_int_t)vm->generation, "uid", vm->uid,
@@ -145,6 +191,7 @@ static bool define(struct api_call *call, const char *name, json_t *spec_owned, 
 	before = TP_STEAL(vm->spec);
 	vm->spec = TP_STEAL(spec);
 	vm->generation++;
+	reset_disks(vm, reset);
 	if (write_spec(call, vm, fresh, before, err))
 		return true;
 	if (fresh) {

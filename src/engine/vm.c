@@ -329,7 +329,8 @@ static struct derived derive(const struct vm *vm)
 
 	if (strcmp(tp_json_str(vm->rest, "rest"), "lost") == 0)
 		return of_rest(vm);
-	if (vm->op && op_status(vm->op) == OP_RUNNING && strcmp(op_phase_name(vm->op), "Pending") != 0) {
+	/* One that has ended holds the VM until that is on the platter. */
+	if (vm->op && op_status(vm->op) != OP_STUCK && strcmp(op_phase_name(vm->op), "Pending") != 0) {
 		if (strcmp(kind, "start") == 0)
 			return (struct derived){ VM_STARTING, "ok" };
 		if (strcmp(kind, "hibernate") == 0)

@@ -151,7 +151,7 @@ struct args_case {
 static const struct args_case args_cases[] = {
 	{ "vm-start", "{'name': 'a'}", NULL, NULL },
 	{ "vm-start", "{'name': 'a', 'wait': true, 'timeout': 1.5, 'operation-id': 'x', 'busy': 'queue', "
-	  "'dry-run': false, 'set-run-state': true, 'mode': 'boot', 'paused': true}", NULL, NULL },
+	  "'dry-run': false, 'mode': 'boot', 'paused': true}", NULL, NULL },
 	{ "vm-start", "{}", "name", "Parameter 'name' is missing" },
 	{ "vm-start", "{'name': 1}", "name", "Invalid parameter type for 'name', expected: string" },
 	{ "vm-start", "{'name': null}", "name", "Invalid parameter type for 'name', expected: string" },
