@@ -38,7 +38,7 @@
 #define BLOCKS_BYTES_MAX (MOVER_MESSAGE_MAX / 2)	/* for the list of RAM blocks */
 #define BLOCK_JSON_MAX 48		/* of one block, without its id */
 
-/* @total: expected bytes of the raw stream, 0: unknown; @closed: QEMU has closed the stream */
+/* @total: expected bytes of guest memory, 0: unknown; @closed: QEMU has closed the stream */
 struct save {
 	struct control *control;
 	struct save_pump_options o;
@@ -51,10 +51,12 @@ struct save {
 static void on_progress(void *arg, const struct save_progress *p)
 {
 	struct save *s = arg;
-	uint64_t total = s->total ? s->total : p->pages_total * p->page_size;
+	uint64_t total = p->pages_total ? p->pages_total * p->page_size : s->total;
+	uint64_t done = p->records * p->page_size;
 
+	/* Guest memory gone through: a zero page counts as much as another, though it is a few bytes. */
 	control_progress(s->control, &(struct mover_progress){
-		.done = p->raw_bytes, .total = total > p->raw_bytes ? total : p->raw_bytes,
+		.done = total && done > total ? total : done, .total = total,
 		.stored = p->file_bytes, .sealing = p->sealing,
 	});
 }

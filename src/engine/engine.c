@@ -148,8 +148,9 @@ static bool engine_init(struct torpor *t, const struct torpor_options *o, struct
 	if (!open_dirs(t, o, err))
 		return false;
 	t->worker = io_worker_new(t->loop, "state", err);
+	t->disks = io_worker_new(t->loop, "disks", err);
 	t->api = api_state_new(t);
-	if (!t->worker || !t->api)
+	if (!t->worker || !t->disks || !t->api)
 		return tp_fail_nomem(err);
 	return open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
 }
@@ -217,6 +218,7 @@ void torpor_free(struct torpor *t)
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		vm_qemu_forget(vm);
 	io_worker_free(t->worker, WORKER_WAIT);
+	io_worker_free(t->disks, WORKER_WAIT);
 	pools_free(t->pools);
 	sync_calls_free(t);
 	api_state_free(t->api);

@@ -29,7 +29,8 @@ struct torpor {
 	char runtime_dir[80];
 	char host[65];
 	struct mover_context mover;
-	struct io_worker *worker;	/* "state" */
+	struct io_worker *worker;	/* of the state directory */
+	struct io_worker *disks;	/* of guests' disks */
 	struct pools *pools;
 	struct api_state *api;
 	struct ops *ops;

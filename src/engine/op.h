@@ -145,8 +145,12 @@ struct op_ports {
 	void (*ended)(struct op *op);
 };
 
+/* Beside the pools: the state directory, and files of guests' disks, which may hang. */
+#define OP_WORKER_STATE "@state"
+#define OP_WORKER_DISKS "@disks"
+
 struct op_job {
-	const char *worker;	/* "state" or a pool's name; NULL: "state" */
+	const char *worker;	/* a pool's name, OP_WORKER_STATE (NULL) or OP_WORKER_DISKS */
 	bool (*run)(struct op_job *job, struct tp_error *err);	/* on the worker's thread */
 	void (*free)(struct op_job *job);
 	json_t *error_data;	/* set by run for the wire's error; freed with the job */

@@ -163,8 +163,10 @@ static struct io_worker *worker_of(struct torpor *t, const char *name, struct tp
 {
 	struct engine_pool *p;
 
-	if (!name || strcmp(name, "state") == 0)
+	if (!name || strcmp(name, OP_WORKER_STATE) == 0)
 		return t->worker;
+	if (strcmp(name, OP_WORKER_DISKS) == 0)
+		return t->disks;
 	p = pools_need(t->pools, name, err);
 	return p ? engine_pool_worker(p) : NULL;
 }

@@ -283,8 +283,8 @@ static enum op_verdict fingerprint(struct op *op, const struct op_event *ev)
 	struct hibernate *h = op_data(op);
 
 	if (ev->type == OP_ENTER)
-		return step_job(op, take_fingerprints, json_incref(json_object_get(h->seen, "files")),
-				image_member(op, "pool"), 0);
+		return step_job(op, take_fingerprints, json_incref(json_object_get(h->seen, "files")), NULL,
+				0);
 	if (!job_of(ev))
 		return OP_WAIT;
 	h->disks = TP_STEAL(job_of(ev)->out);

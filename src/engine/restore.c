@@ -285,7 +285,7 @@ enum op_verdict restore_compare(struct op *op, const struct op_event *ev)
 	if (restore_allowed(op, "stale-disks"))
 		return OP_NEXT;
 	if (ev->type == OP_ENTER)
-		return step_job(op, compare_job, json_incref(r->manifest), tp_json_str(restore_image(op), "pool"), 0);
+		return step_job(op, compare_job, json_incref(r->manifest), NULL, 0);
 	return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
 }
 

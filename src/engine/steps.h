@@ -54,7 +54,7 @@ struct job {
 	int fd;				/* opened by the job; the step takes it, else closed with it */
 	char worker[TP_NAME_MAX + 1];
 };
-/* On the pool's worker (with its storage), or pool NULL: on "state". NULL with err. */
+/* On the pool's worker (with its storage), or pool NULL: on that of the disks. NULL with err. */
 struct job *job_new(bool (*fn)(struct job *j, struct tp_error *err), json_t *in_owned,
 		    struct engine_pool *pool, struct tp_error *err);
 /* Makes and asks: for steps. */

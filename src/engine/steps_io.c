@@ -44,10 +44,9 @@ struct job *job_new(bool (*fn)(struct job *j, struct tp_error *err), json_t *in_
 		tp_fail_nomem(err);
 		return NULL;
 	}
-	snprintf(j->worker, sizeof(j->worker), "%s", pool ? engine_pool_name(pool) : "state");
 	*j = (struct job){ .base = { .run = job_run, .free = job_free }, .fn = fn, .in = in_owned, .fd = -1,
 			   .pool = pool ? engine_pool_storage(pool) : NULL };
-	snprintf(j->worker, sizeof(j->worker), "%s", pool ? engine_pool_name(pool) : "state");
+	snprintf(j->worker, sizeof(j->worker), "%s", pool ? engine_pool_name(pool) : OP_WORKER_DISKS);
 	j->base.worker = j->worker;
 	return j;
 }

@@ -69,6 +69,11 @@ static void define_done(void *arg, const struct tp_error *err)
 	if (err) {
 		api_error(d->call, err, NULL);
 	} else {
+		if (vm) {
+			json_decref(vm->disk_info);
+			vm->disk_info = NULL;
+			vm_disks_look(vm);
+		}
 		api_event(d->t, "VM_DEFINED", d->name, false,
 			  json_pack("{s:s, s:I, s:O}", "vm", d->name, "generation", (json_int_t)d->generation, "uid",
 				    json_object_get(d->doc, "uid")));

@@ -142,6 +142,7 @@ void vm_destroy(struct vm *vm)
 	tp_close(&vm->dirfd);
 	json_decref(vm->spec);
 	json_decref(vm->rest);
+	json_decref(vm->disk_info);
 	free(vm);
 }
 
@@ -241,7 +242,7 @@ struct op_job *vm_rest_job(struct vm *vm)
 
 	if (!j)
 		return NULL;
-	*j = (struct rest_job){ .base = { .worker = "state", .run = rest_run, .free = rest_free }, .t = vm->t,
+	*j = (struct rest_job){ .base = { .worker = OP_WORKER_STATE, .run = rest_run, .free = rest_free }, .t = vm->t,
 				.dirfd = fcntl(vm->dirfd, F_DUPFD_CLOEXEC, 3),
 				.rest = json_deep_copy(vm->rest) };
 	snprintf(j->name, sizeof(j->name), "%s", vm->name);

@@ -57,6 +57,8 @@ struct vm {
 	bool rest_dirty, rest_saving;
 	struct vm_qemu *qemu;		/* NULL: no process known */
 	char run_dir[96];
+	json_t *disk_info;		/* by disk id, as last looked at: format, virtual-size, ... */
+	double disks_looked_at;		/* monotonic */
 	struct op *op;			/* holds the VM */
 	struct pending_op *queue;	/* operations that wait for it (busy: queue) */
 	struct hook *hook;		/* the one that runs or waits to be tried again */
@@ -90,6 +92,8 @@ struct op_job *vm_rest_job(struct vm *vm);
 bool vm_spec_write(struct vm *vm, struct tp_error *err);
 
 json_t *vm_describe(struct vm *vm, bool secrets);	/* query-vm; secrets: env too */
+/* Looks at the disks' files on a worker, for the next query; at most once in a few seconds. */
+void vm_disks_look(struct vm *vm);
 json_t *vm_conditions(struct vm *vm);
 /* Data of VM_STATE events and of errors that name the VM. */
 json_t *vm_brief(struct vm *vm);

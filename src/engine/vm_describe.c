@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* vm_describe.c - query-vm: what a VM is, in full */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/tp_json.h"
@@ -9,6 +10,7 @@
 #include "engine/launch.h"
 #include "engine/ops.h"
 #include "engine/vm_runtime.h"
+#include "storage/fingerprint.h"
 
 static json_t *condition(const struct vm *vm, const char *type, const char *status, const char *reason,
 			 const char *message)
@@ -75,15 +77,91 @@ static json_t *described_spec(const struct vm *vm, bool secrets)
 	return copy;
 }
 
-static json_t *described_disks(const struct vm *vm)
+static void copy_or_null(json_t *out, const char *key, const json_t *from, const char *member)
 {
+	json_t *value = json_object_get(from, member);
+
+	tp_json_set(out, key, value ? json_deep_copy(value) : json_null());
+}
+
+/* --- disks: what their files are is looked at on a worker, a query answers from the last look --- */
+
+#define DISKS_LOOK_EVERY 5.0	/* seconds */
+
+struct disks_look {
+	struct torpor *t;
+	char vm[TP_NAME_MAX + 1];
+	json_t *disks, *info;
+};
+
+static bool look_run(void *arg, struct tp_error *err)
+{
+	struct disks_look *l = arg;
+	const char *id;
+	json_t *disk;
+
+	(void)err;
+	l->info = json_object();
+	json_object_foreach(l->disks, id, disk) {
+		json_t *info = disk_info(tp_json_str(disk, "file"), tp_json_str(disk, "format"), NULL);
+
+		if (info)
+			json_object_set_new(l->info, id, info);
+	}
+	return true;
+}
+
+static void look_done(void *arg, const struct tp_error *err)
+{
+	struct disks_look *l = arg;
+	struct vm *vm = err ? NULL : vm_find(l->t, l->vm);
+
+	if (vm) {
+		json_decref(vm->disk_info);
+		vm->disk_info = json_incref(l->info);
+	}
+	json_decref(l->disks);
+	json_decref(l->info);
+	free(l);
+}
+
+void vm_disks_look(struct vm *vm)
+{
+	double now = tp_now_mono();
+	struct disks_look *l;
+
+	if (vm->disk_info && now - vm->disks_looked_at < DISKS_LOOK_EVERY)
+		return;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return;
+	vm->disks_looked_at = now;
+	l->t = vm->t;
+	l->disks = launch_disks(vm);
+	snprintf(l->vm, sizeof(l->vm), "%s", vm->name);
+	if (io_worker_submit(vm->t->disks, look_run, look_done, l, NULL))
+		return;
+	json_decref(l->disks);
+	free(l);
+}
+
+static json_t *described_disks(struct vm *vm)
+{
+	static const char *const members[] = { "virtual-size", "allocated", "chain" };
 	json_t *disks = launch_disks(vm), *disk;
 	const char *id;
 
+	vm_disks_look(vm);
 	json_object_foreach(disks, id, disk) {
 		json_t *declared = json_object_get(tp_json_path(vm->spec, "launch.disks"), id);
+		const json_t *info = json_object_get(vm->disk_info, id);
+		json_t *backing = json_object_get(info, "backing");
 
 		tp_json_set(disk, "declared", json_incref(json_object_get(declared, "file")));
+		for (size_t i = 0; i < TP_N(members); i++)
+			copy_or_null(disk, members[i], info, members[i]);
+		if (backing)
+			tp_json_set(disk, "chain", json_incref(backing));
 	}
 	return disks;
 }
@@ -98,13 +176,6 @@ static void describe_process(const struct vm *vm, json_t *out)
 	tp_json_set(out, "qemu-version", q && q->ready ? json_sprintf("%d.%d.%d", q->major, q->minor, q->micro)
 						       : json_null());
 	tp_json_set_str(out, "agent", agents[q ? q->agent : AGENT_NONE]);
-}
-
-static void copy_or_null(json_t *out, const char *key, const json_t *from, const char *member)
-{
-	json_t *value = json_object_get(from, member);
-
-	tp_json_set(out, key, value ? json_deep_copy(value) : json_null());
 }
 
 static json_t *described_hibernation(const struct vm *vm)
