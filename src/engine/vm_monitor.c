@@ -117,6 +117,8 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	qmp_schema_free(schema);
 }
 
+static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err);
+
 static void on_ready(struct qmp_client *c, void *arg)
 {
 	struct vm_qemu *q = arg;
@@ -127,6 +129,8 @@ static void on_ready(struct qmp_client *c, void *arg)
 	q->status_polls = 0;
 	if (qmp_client_send(c, QMP_QUERY_SCHEMA, NULL, NULL, 0, schema_reply, q, NULL))
 		vm_poll_status(q->vm);
+	if (q->adopted)
+		qmp_client_send(c, QMP_QUERY_CHARDEV, NULL, NULL, 0, chardevs_known, q, NULL);
 }
 
 static void on_closed(struct qmp_client *c, const struct tp_error *why, void *arg)
@@ -261,6 +265,28 @@ struct qga_client *vm_agent(struct vm *vm, struct tp_error *err)
 	if (!q->qga)
 		tp_fail_nomem(err);
 	return q->qga;
+}
+
+/* An adopted QEMU sends no VSERPORT_CHANGE for a port that is open already; its chardev tells. */
+static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
+{
+	struct vm_qemu *q = arg;
+	tp_autojson json_t *agent = spec_get(q->vm->spec, "launch.agent");
+	const char *configured = json_string_value(agent);
+	json_t *entry;
+	size_t i;
+
+	(void)qemu_error;
+	json_array_foreach(err || !configured ? NULL : reply, i, entry) {
+		const char *label = tp_json_str(entry, "label"), *file = tp_json_str(entry, "filename");
+		bool ours = strcmp(configured, "auto") == 0 ? label && strcmp(label, "torpor-agent") == 0
+							    : file && strstr(file, configured);
+
+		if (!ours || !tp_json_bool(entry, "frontend-open", false))
+			continue;
+		q->agent_open = true;
+		set_agent(q, AGENT_CONNECTED);
+	}
 }
 
 static void on_vserport(struct vm_qemu *q, const json_t *data)
