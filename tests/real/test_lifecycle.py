@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from lib import Client, check, equal, matches, poll, tag, version
+from lib import Client, check, equal, matches, poll, unchanged, version
 from lib.proc import alive
 
 
@@ -24,18 +24,18 @@ def test_start_pause_resume_reset(s):
     check(alive(info["pid"]), "no process has the pid that query-vm tells")
     check(info["running"] and info["uid"] == defined["uid"], "running, uid")
     vm.ready()
-    equal(vm.start().get("unchanged"), True, "unchanged")
+    unchanged(vm.start())
 
     before = vm.tick()
     vm.pause()
     vm.expect("paused/user")
     check(not vm.info()["running"], "running is true while paused")
     vm.silent()
-    equal(vm.pause().get("unchanged"), True, "unchanged")
+    unchanged(vm.pause())
     vm.resume()
     vm.expect("running/ok")
     vm.went_on(before)
-    equal(vm.resume().get("unchanged"), True, "unchanged")
+    unchanged(vm.resume())
 
     nonce, mark = vm.nonce, vm.mark()
     s.client.cmd("vm-reset", name="vm")
@@ -43,7 +43,7 @@ def test_start_pause_resume_reset(s):
     check(vm.ready(mark) != nonce, "the guest was not booted anew")
     vm.quit()
     vm.expect("shutoff/quit")
-    equal(vm.quit().get("unchanged"), True, "unchanged")
+    unchanged(vm.quit())
 
 
 def test_start_paused(s):
@@ -85,7 +85,7 @@ def test_powerdown(s):
     equal(record["status"], "succeeded")
     vm.expect("shutoff/powerdown")
     check(vm.info()["pid"] is None, "a pid is told")
-    equal(vm.powerdown().get("unchanged"), True, "unchanged")
+    unchanged(vm.powerdown())
 
 
 def test_powerdown_is_pressed_again(s):
@@ -274,7 +274,7 @@ def test_hooks_and_wrapper(s):
     vm.expect("shutoff")
 
 
-@tag("version")
+@version
 def test_machine_pc(s):
     vm = s.boot(machine="pc")
     before, sum_ = vm.tick(), vm.fill(8)

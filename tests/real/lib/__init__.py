@@ -5,7 +5,7 @@ from .client import Client, TorporError
 from .guest import Vm
 from .proc import Daemon
 from .scenario import (Failure, Scenario, Skip, check, deadline, equal, matches, poll, slow, tag,
-                       version)
+                       unchanged, version)
 
 __all__ = ["Client", "Daemon", "Failure", "Scenario", "Skip", "TorporError", "Vm", "check",
-           "deadline", "equal", "matches", "poll", "slow", "tag", "version"]
+           "deadline", "equal", "matches", "poll", "slow", "tag", "unchanged", "version"]

@@ -39,6 +39,12 @@ def matches(text, pattern, what="text"):
     return found
 
 
+def unchanged(reply):
+    """Fails unless a verb said that its goal held already."""
+    check(reply.get("unchanged") or reply.get("result", {}).get("unchanged"),
+          f"not said to be unchanged: {reply}")
+
+
 def poll(condition, seconds=20, what="the condition"):
     """The first true value of condition(); fails when there was none in time."""
     end = time.monotonic() + seconds

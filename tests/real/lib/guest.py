@@ -216,7 +216,7 @@ class Vm:
                               f"{seconds} s; the last were {text[-300:]!r}")
             time.sleep(POLL_SECONDS)
 
-    def ready(self, mark=0, seconds=60):
+    def ready(self, mark=0, seconds=100):
         """Waits for the guest after a boot; returns and keeps its nonce."""
         last = mark
         self.line(r"^READY nonce=", seconds, mark)

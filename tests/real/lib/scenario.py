@@ -2,17 +2,16 @@
 """One scenario: its folder, its torpord, its VMs, and what must be left of them: nothing."""
 
 import os
-import shutil
 import signal
 import subprocess
 
 from .base import (Failure, Late, Skip, check, equal, matches, poll,  # noqa: F401
-                   qemu_program)
+                   qemu_program, unchanged)
 from .client import Client, TorporError
 from .guest import Vm
 from .proc import Daemon, alive, descendants, kill_descendants
 
-DEADLINE = 90
+DEADLINE = 150
 
 
 def tag(*names):
@@ -128,7 +127,7 @@ class Scenario:
         """A small file system of its own; unmounted at the end."""
         folder = self.path(name)
         os.makedirs(folder, exist_ok=True)
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder],
                               capture_output=True, text=True, check=False)
         if done.returncode:
             raise Skip(f"tmpfs cannot be mounted here: {done.stderr.strip()}")
@@ -152,7 +151,7 @@ class Scenario:
             for folder, _, names in os.walk(top):
                 left += [os.path.join(folder, name) for name in names
                          if name not in (".torpor-pool", "torpor.sock")]
-                if folder != top and not top == daemon.run:
+                if folder != top:
                     left.append(folder)
         return left
 
@@ -224,4 +223,4 @@ class Scenario:
 
 
 __all__ = ["Failure", "Late", "Scenario", "Skip", "alive", "check", "deadline", "equal", "matches",
-           "poll", "shutil", "slow", "tag", "version"]
+           "poll", "slow", "tag", "unchanged", "version"]
