@@ -310,6 +310,10 @@ static enum op_verdict ran(struct op *op, const struct op_event *ev)
 
 	if (ev->type != OP_ENTER)
 		return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
+	if (!op_note(op, "former", json_pack("{s:O, s:O, s:O*}", "rest", json_object_get(vm->rest, "rest"), "reason",
+					     json_object_get(vm->rest, "reason"), "image",
+					     json_object_get(vm->rest, "image"))))
+		return OP_FAIL;
 	vm_rest_text(vm, "running", paused ? "restored-paused" : "ok");
 	vm_rest_set(vm, "image", json_pack("{s:O, s:O}", "id", json_object_get(restore_image(op), "id"), "pool",
 					   json_object_get(restore_image(op), "pool")));
@@ -327,13 +331,9 @@ static enum op_verdict ran(struct op *op, const struct op_event *ev)
 
 static enum op_verdict ran_undo(struct op *op, const struct op_event *ev)
 {
-	struct vm *vm = op_vm_of(op);
-
 	(void)ev;
-	vm_rest_text(vm, "hibernated", "save");
-	vm_rest_set(vm, "consumed", NULL);
-	vm_rest_set(vm, "ran", NULL);
-	vm_rest_set(vm, "paused-by", NULL);
+	if (json_object_get(op_res(op), "former"))
+		restore_give_back_rest(op);
 	return OP_NEXT;
 }
 

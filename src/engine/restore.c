@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 #include "storage/fingerprint.h"
 #include "storage/image_read.h"
@@ -194,13 +195,20 @@ bool image_drop(struct job *j, struct tp_error *err)
 	return pool_image_remove(j->pool, in_vm(j), in_id(j), err);
 }
 
+/* Since its QEMU was launched. */
+static bool rebooted(struct op *op)
+{
+	const char *boot = tp_json_str(json_object_get(op_res(op), "qemu"), "boot");
+
+	return boot && strcmp(boot, tp_boot_id()) != 0;
+}
+
 /* After a host reboot the disks are compared as they were recorded: nothing vouches for them. */
 json_t *restore_unconsume_job(struct op *op)
 {
 	json_t *in = json_copy(restore_image(op));
-	const char *boot = tp_json_str(json_object_get(op_res(op), "qemu"), "boot");
 
-	tp_json_set(in, "retake", json_boolean(!boot || strcmp(boot, tp_boot_id()) == 0));
+	tp_json_set(in, "retake", json_boolean(!rebooted(op)));
 	return in;
 }
 
@@ -413,6 +421,11 @@ enum op_verdict restore_delete(struct op *op, const struct op_event *ev)
 	if (ev->type == OP_ENTER) {
 		if (!restore_runs(op) || tp_json_bool(op_res(op), "keep", false))
 			return OP_NEXT;
+		/* It may never have run: what its memory was can be had again by "allow reused-image". */
+		if (!op_qemu_alive(op)) {
+			op_warn(op, "QEMU has ended: image %s was kept", tp_json_str(restore_image(op), "id"));
+			return OP_NEXT;
+		}
 		return step_job(op, image_drop, json_incref(restore_image(op)),
 				tp_json_str(restore_image(op), "pool"), OPQ_SHOW);
 	}
@@ -431,8 +444,11 @@ static void succeeded(struct op *op)
 	struct vm *vm = op_vm_of(op);
 	bool runs = restore_runs(op);
 
-	if (runs)
+	if (runs) {
 		vm_rest_set(vm, "image", NULL);
+		vm_rest_set(vm, "consumed", NULL);
+		vm_rest_set(vm, "ran", NULL);
+	}
 	op_result(op, "state", json_string(runs ? "running" : "paused"));
 	op_result(op, "image", json_incref(json_object_get(restore_image(op), "id")));
 	op_result(op, "mode", json_string("eager"));
@@ -441,13 +457,50 @@ static void succeeded(struct op *op)
 	op_result(op, "whole", json_real(op_now(op) - r->started));
 }
 
+void restore_give_back_rest(struct op *op)
+{
+	struct vm *vm = op_vm_of(op);
+	const json_t *former = json_object_get(op_res(op), "former");
+	json_t *image = json_object_get(former, "image");
+
+	if (former) {
+		vm_rest_text(vm, tp_json_str(former, "rest"), tp_json_str(former, "reason"));
+		vm_rest_set(vm, "image", json_is_object(image) ? json_incref(image) : NULL);
+	} else {
+		vm_rest_text(vm, "hibernated", "save");
+	}
+	vm_rest_set(vm, "consumed", NULL);
+	vm_rest_set(vm, "ran", NULL);
+	vm_rest_set(vm, "paused-by", NULL);
+}
+
+/*
+ * Past the commit and without QEMU. Where its end was seen the rest says what it was; at recovery it
+ * says "running" still: an image that was not run is offered again, else the guest is gone.
+ */
+static void lost(struct op *op)
+{
+	struct vm *vm = op_vm_of(op);
+	bool reboot = rebooted(op);
+
+	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, !reboot))
+		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
+	if (restore_runs(op))
+		vm_rest_set(vm, "image", NULL);
+}
+
 void restore_ended(struct op *op)
 {
 	struct vm *vm = op_vm_of(op);
+	bool committed = op_committed(op) && !op_going_back(op);
 
-	if (op_committed(op) && !op_going_back(op))
+	if (committed && op_qemu_alive(op))
 		succeeded(op);
+	else if (committed)
+		lost(op);
 	else if (strcmp(tp_json_str(op_was(op), "rest"), "running") != 0 &&
 		 strcmp(tp_json_str(vm->rest, "rest"), "running") == 0)
-		vm_rest_text(vm, "hibernated", "save");
+		restore_give_back_rest(op);
+	if (!op_qemu_alive(op))
+		vm_rest_set(vm, "qemu", NULL);
 }

@@ -38,6 +38,8 @@ struct tp_error;
 bool image_unconsume(struct job *j, struct tp_error *err);
 bool image_refingerprint(struct job *j, struct tp_error *err);
 bool image_drop(struct job *j, struct tp_error *err);
+/* The durable rest as it was before step "ran" (res "former"), where that was written. */
+void restore_give_back_rest(struct op *op);
 void restore_ended(struct op *op);
 
 #endif
