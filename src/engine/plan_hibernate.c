@@ -17,11 +17,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/tp_json.h"
-#include "base/tp_sock.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/hibernate.h"
@@ -150,18 +148,16 @@ static enum op_verdict start_mover(struct op *op)
 	struct tp_error err = TP_ERROR_INIT;
 	tp_autojson json_t *level = hibernate_option(op, "level"), *threads = hibernate_option(op, "threads");
 	char uuid[40];
-	int pair[2], fds[2];
+	int fds[2];
 	json_t *request;
 
-	if (!tp_socketpair(SOCK_STREAM, pair, &err))
+	if (!stream_pair(&h->qemu_end, &fds[0], &err))
 		return op_fail_error(op, &err, NULL);
-	h->qemu_end = pair[1];
 	hibernate_uuid(uuid, sizeof(uuid));
 	request = json_pack("{s:s, s:[s, s], s:s, s:O, s:O, s:b, s:I, s:I}", "job", "save", "fds", "stream",
 			    "image", "uuid", uuid, "level", level, "threads", threads, "return-path", 1,
 			    "limit", (json_int_t)h->limit, "total", (json_int_t)h->ram);
 	hibernate_fault(op, request);
-	fds[0] = pair[0];
 	fds[1] = TP_STEAL_FD(h->image_fd);
 	op_hold(op, OP_RES_MOVER);
 	if (op_mover_start(op, request, fds, 2) == OP_FAIL) {

@@ -18,11 +18,9 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/tp_json.h"
-#include "base/tp_sock.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
@@ -118,12 +116,10 @@ static enum op_verdict start_mover(struct op *op)
 {
 	struct restore *r = op_data(op);
 	struct tp_error err = TP_ERROR_INIT;
-	int pair[2], fds[2];
+	int fds[2];
 
-	if (!tp_socketpair(SOCK_STREAM, pair, &err))
+	if (!stream_pair(&fds[0], &r->qemu_end, &err))
 		return op_fail_error(op, &err, NULL);
-	r->qemu_end = pair[1];
-	fds[0] = pair[0];
 	fds[1] = TP_STEAL_FD(r->image_fd);
 	op_hold(op, OP_RES_MOVER);
 	return op_mover_start(op, json_pack("{s:s, s:[s, s], s:i, s:b}", "job", "load", "fds", "stream", "image",

@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/tp_json.h"
 #include "base/tp_proc.h"
+#include "base/tp_sock.h"
 #include "engine/steps.h"
 #include "migration/mig_info.h"
 
@@ -65,6 +67,22 @@ enum op_verdict migration_prepare_undo(struct op *op, const struct op_event *ev)
 }
 
 /* --- the mover --- */
+
+#define STREAM_BUFFER (1 << 20)
+
+bool stream_pair(int *writer, int *reader, struct tp_error *err)
+{
+	int pair[2], size = STREAM_BUFFER;
+
+	if (!tp_socketpair(SOCK_STREAM, pair, err))
+		return false;
+	/* Best effort: the kernel's limit (net.core.wmem_max) may be lower. */
+	(void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	*writer = pair[0];
+	*reader = pair[1];
+	return true;
+}
+
 
 void mover_note(struct op *op, const struct op_event *ev)
 {
