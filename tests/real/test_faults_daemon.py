@@ -83,14 +83,14 @@ def powerdown_row(s, vm, fault):
         poll(lambda: not qemu_pids(), 20, "the end of QEMU")
     revive(s)
     info = settled(s)
-    if info["state"] == "running" and not fault.startswith("power-down:die-after"):
+    if fault != "power-down:die-after-effect":
         runs_on(s, vm, before)
         return "running"
-    # The button may have been pressed: what a guest does then is its own affair.
-    vm.wait_state("shutoff", 30)
+    # QEMU ended while nobody listened: why, only the dead daemon knew.
+    check(info["state"] in ("shutoff", "crashed"), f"state {info['state']}/{info['reason']}")
     no_leftovers(s, 0)
     boot_again(s, vm)
-    return "shutoff"
+    return info["state"]
 
 
 def walk(s, row, faults):
@@ -104,8 +104,9 @@ def walk(s, row, faults):
         if not rows.row(fault, row, s, vm, fault):
             armed(s, None) if s.daemon.running() else revive(s)
             bring_back(s, vm)
-    vm.verify()
     rows.done()
+    if row is not powerdown_row:
+        vm.verify()
 
 
 def bring_back(s, vm):
@@ -174,12 +175,7 @@ def test_dies_while_starting_all(s):
 @slow
 @deadline(240)
 def test_dies_while_powering_down(s):
-    walk(s, powerdown_row, all_rows(POWERDOWN)[:3])
-    vm = s.vms[0]
-    rows = Rows(s)
-    for fault in all_rows(POWERDOWN)[3:]:
-        rows.row(fault, powerdown_row, s, vm, fault)
-    rows.done()
+    walk(s, powerdown_row, all_rows(POWERDOWN))
 
 
 # --- what happens to the others while the daemon is dead ---
@@ -274,6 +270,7 @@ def uncommitted_qemu_killed_row(s, vm):
 def ran_qemu_killed_row(s, vm):
     """ran is written: the image is never offered again, though nobody knows whether cont was sent."""
     armed(s, "restore/run:die-before")
+    vm.wait_state("running/ok")
     vm.hibernate()
     send_and_die(s, "vm-restore", name="vm")
     for pid in qemu_pids():

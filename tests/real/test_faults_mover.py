@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mover dies, stalls or cannot write at every stage of a save; it is killed in a load.
+
+The guest goes on, nothing is left of the image, the error names the cause.
+"""
+
+from lib import check, deadline, equal, poll, tag, version
+from lib.faults import (Rows, armed, ended, failed, killed, mover_fault, mover_pids, no_leftovers,
+                        runs_on, settled, sleeps, wait_phase, wakes)
+
+MIB = 1 << 20
+
+FAULTS = (
+    ("die-after-hello", r"mover|signal 9|killed"),
+    ("die-at-bytes:1", r"mover|signal 9|killed"),
+    (f"die-at-bytes:{20 * MIB}", r"mover|signal 9|killed"),
+    (f"io-error-at-bytes:{4096}", r"memory\.zst|image|write"),
+    (f"io-error-at-bytes:{3 * MIB}", r"memory\.zst|image|write"),
+    ("die-after-sealed", r"mover|signal 9|killed"),
+)
+
+
+def save_row(s, vm, fault, pattern):
+    mover_fault(s, vm, fault)
+    before = vm.tick()
+    operation = s.client.cmd("vm-hibernate", name="vm")["operation"]
+    error = failed(s, operation, pattern=pattern)
+    settled(s)
+    runs_on(s, vm, before)
+    return f"{error['class']}: {error['desc']}"
+
+
+def killed_row(s, vm):
+    """kill -9 from outside, in the middle."""
+    mover_fault(s, vm, f"stall-at-bytes:{8 * MIB}")
+    before = vm.tick()
+    operation = s.client.cmd("vm-hibernate", name="vm")["operation"]
+    wait_phase(s, operation, "Saving")
+    poll(mover_pids, 10, "a mover")
+    vm.silent()
+    killed(s, mover_pids()[0])
+    error = failed(s, operation, pattern=r"mover")
+    settled(s)
+    runs_on(s, vm, before)
+    return f"{error['class']}: {error['desc']}"
+
+
+def late_row(s, vm):
+    """A mover that stands still costs the operation its time, not the guest its life."""
+    mover_fault(s, vm, f"stall-at-bytes:{8 * MIB}")
+    before = vm.tick()
+    operation = s.client.cmd("vm-hibernate", name="vm", timeout=4)["operation"]
+    error = failed(s, operation, "Timeout", seconds=15)
+    settled(s)
+    runs_on(s, vm, before)
+    return error["desc"]
+
+
+def again_row(s, vm):
+    """After all of it a save and a restore are as if nothing had been."""
+    mover_fault(s, vm, None)
+    before = vm.tick()
+    vm.hibernate()
+    sleeps(s, vm)
+    wakes(s, vm, before)
+
+
+@tag("faults")
+@version
+@deadline(150)
+def test_save_mover(s):
+    vm = s.boot()
+    vm.fill(32)
+    rows = Rows(s)
+    for fault, pattern in FAULTS:
+        rows.row(fault, save_row, s, vm, fault, pattern)
+    rows.row("killed", killed_row, s, vm)
+    rows.row("late", late_row, s, vm)
+    rows.row("again", again_row, s, vm)
+    vm.verify()
+    rows.done()
+
+
+def held_mover_row(s, vm, fault, committed):
+    """kill -9 of the mover that holds the sealed stream, before and after the commit."""
+    before = vm.tick()
+    armed(s, fault)
+    vm.wait_state("running/ok")
+    operation = s.client.cmd("vm-hibernate", name="vm")["operation"]
+    wait_phase(s, operation, "Terminating" if committed else "Syncing")
+    killed(s, mover_pids()[0])
+    if committed:
+        record = ended(s, operation)
+        equal(record["status"], "succeeded", f"status of {record}")
+        sleeps(s, vm)
+        wakes(s, vm, before)
+    else:
+        failed(s, operation, pattern="mover")
+        settled(s)
+        runs_on(s, vm, before)
+
+
+@tag("faults")
+@version
+@deadline(150)
+def test_sealed_mover(s):
+    vm = s.boot()
+    rows = Rows(s)
+    for fault, committed in (("hibernate/fingerprint:silent", False),
+                             ("hibernate/release-stream:silent", True)):
+        rows.row(fault, held_mover_row, s, vm, fault, committed)
+    rows.done()
+
+
+def load_row(s, vm):
+    """The load's mover is killed as soon as it is there."""
+    before = vm.tick()
+    vm.hibernate()
+    watch = s.connect()
+    operation = watch.cmd("vm-restore", name="vm")["operation"]
+    wait_phase(s, operation, "Loading")
+    poll(mover_pids, 10, "a mover")
+    killed(s, mover_pids()[0])
+    error = failed(s, operation)
+    check("mover" in error["desc"] or "load" in error["desc"], f"the cause is not named: {error}")
+    settled(s)
+    sleeps(s, vm)
+    wakes(s, vm, before)
+    return error["desc"]
+
+
+@tag("faults")
+@version
+def test_load_mover(s):
+    vm = s.boot()
+    vm.fill(64)
+    armed(s, "restore/load:silent")
+    vm.wait_state("running/ok")
+    load_row(s, vm)
+    vm.verify()
+    no_leftovers(s, 1)
