@@ -51,7 +51,7 @@ enum cli_set {
 	CLI_S_SOCKET = 1,	/* talks to torpord */
 	CLI_S_JSON = 2,		/* --json, -o json */
 	CLI_S_QUIET = 4,
-	CLI_S_LIST = 8,		/* -o name|wide */
+	CLI_S_LIST = 8,		/* in place of CLI_S_JSON: with -o name|wide */
 	CLI_S_SELECT = 16,	/* -l, --all */
 	CLI_S_OPERATION = 32,	/* --timeout, --busy, --detach, --dry-run */
 };
@@ -91,6 +91,7 @@ struct cli_conn;
  * @options: what was given, by name: true, a text, a number, a list of texts
  * @operands, @after: borrowed from argv
  * @dashes: there was a "--"
+ * @by_noun: the verb was left out, which lists
  * @conn: made by cli_online()
  */
 struct cli {
@@ -100,7 +101,7 @@ struct cli {
 	size_t noperands;
 	char **after;
 	size_t nafter;
-	bool dashes, quiet;
+	bool dashes, quiet, by_noun;
 	enum cli_format format;
 	struct cli_conn *conn;
 };

@@ -69,7 +69,7 @@ static void match(const struct cli_option *o, void *arg)
 }
 
 /* Before the verb is known: what verbs have in common. */
-static const struct cli_verb before_verb = { .name = "", .sets = CLI_ONLINE | CLI_S_QUIET };
+static const struct cli_verb before_verb = { .name = "", .sets = CLI_S_SOCKET | CLI_S_LIST | CLI_S_QUIET };
 
 static bool take_int(json_t *options, const struct cli_option *o, const char *text)
 {
@@ -154,7 +154,8 @@ static int take_option(struct cli *cli, int argc, char *argv[], int *i)
 		value = argv[++*i];
 	}
 	if (!take_value(cli->options, w.found, value))
-		return cli_usage(cli, "option --%s: \"%.80s\" is no %s", w.found->name, value, w.found->value);
+		return cli_usage(cli, "option --%s: \"%.80s\" is not of the form %s", w.found->name, value,
+				 w.found->value);
 	return 0;
 }
 
@@ -183,10 +184,7 @@ static int check_early(struct cli *cli)
 	return 0;
 }
 
-/*
- * The word argv[*i] is no option. A verb may have two words, and options may stand between a noun and
- * its verb, hence the look ahead.
- */
+/* The word argv[*i] is no option. A verb may have two words, hence the look ahead. */
 static int take_word(struct cli *cli, int argc, char *argv[], int *i)
 {
 	char *words[2] = { argv[*i], NULL };
@@ -204,6 +202,7 @@ static int take_word(struct cli *cli, int argc, char *argv[], int *i)
 	if (!cli->verb)
 		return no_such_verb(words[0]);
 	*i += (int)taken - 1;
+	cli->by_noun = cli->verb->noun && taken == 1;
 	return check_early(cli);
 }
 
@@ -231,7 +230,7 @@ static int scan(struct cli *cli, int argc, char *argv[])
 /* --help NOUN and the like: what is asked for, without looking at the rest. */
 static int scan_help(const struct cli *cli, int argc, char *argv[])
 {
-	if (cli->verb)
+	if (cli->verb && !cli->by_noun)
 		return cli_help_verb(cli->verb);
 	for (int i = 1; i < argc; i++)
 		if (argv[i][0] != '-' && cli_is_noun(argv[i]))

@@ -38,19 +38,23 @@
 enum stage { WAITING, ASKED, RUNNING, ENDED };
 enum asked { ASK_COMMAND, ASK_WAIT, ASK_CANCEL, ASK_LOOK, ASKS };
 
-/* @record: as the last event or answer had it, or NULL; @percent: never falls */
+/*
+ * @record: as the last event or answer had it, or NULL; @percent: never falls
+ * @status, @value: what came of it; @returned: value is no error, whatever the status
+ */
 struct task {
 	const char *name;
 	enum stage stage;
 	char id[ID_SIZE], phase[PHASE_SIZE];
 	json_t *record;
 	double percent, started;
-	bool cancelling;
+	enum cli_status status;
+	json_t *value;
+	bool returned;
 };
 
 struct follow {
 	struct cli *cli;
-	struct cli_tally tally;
 	const char *command;		/* NULL: operations that are there */
 	const json_t *arguments;
 	struct task *tasks;
@@ -83,8 +87,9 @@ static void end_task(struct follow *f, struct task *t, enum cli_status status, c
 	if (t->stage != WAITING)
 		f->under_way--;
 	t->stage = ENDED;
+	t->status = status;
+	t->value = json_incref((json_t *)value);
 	f->ended++;
-	cli_tally_add(&f->tally, t->name, status, value);
 }
 
 static void end_by_error(struct follow *f, struct task *t, const json_t *error)
@@ -181,11 +186,14 @@ static double figure(const json_t *record, const char *name)
 	return tp_json_num(json_object_get(record, "progress"), name, -1);
 }
 
+/* What was done before turning back says nothing of how long that takes. */
 static void one_figures(const struct task *t, struct cli_figures *f)
 {
+	bool back = strcmp(t->phase, "RollingBack") == 0;
+
 	*f = (struct cli_figures){
 		.label = t->name, .phase = t->phase, .done = figure(t->record, "done-bytes"),
-		.total = figure(t->record, "total-bytes"), .percent = t->percent,
+		.total = figure(t->record, "total-bytes"), .percent = back ? -1 : t->percent,
 		.rate = figure(t->record, "rate"), .eta = figure(t->record, "eta"),
 		.elapsed = tp_now_mono() - t->started,
 	};
@@ -265,7 +273,6 @@ static void take_record(struct follow *f, struct task *t, json_t *record)
 
 static void cancel(struct follow *f, struct task *t)
 {
-	t->cancelling = true;
 	ask(f, t, ASK_CANCEL, "operation-cancel", json_pack("{s:s}", "id", t->id));
 }
 
@@ -288,15 +295,8 @@ static void dry_run_done(struct follow *f, struct task *t, json_t *answer)
 	if (ok && !f->cli->quiet && f->cli->format != CLI_F_JSON)
 		cli_say("%s: nothing is in the way%s%s", t->name, phases.len ? ":" : "",
 			phases.data ? phases.data : "");
-	if (ok || f->cli->format != CLI_F_JSON) {
-		end_task(f, t, ok ? CLI_DONE : status, answer);
-		return;
-	}
-	/* What was asked is answered: the blockers are in the value that is printed. */
-	end_task(f, t, CLI_DONE, answer);
-	f->tally.failed++;
-	f->tally.done--;
-	f->tally.status = status;
+	t->returned = true;
+	end_task(f, t, ok ? CLI_DONE : status, answer);
 }
 
 static void accepted(struct follow *f, struct task *t, json_t *answer)
@@ -360,6 +360,14 @@ static struct task *task_of_operation(struct follow *f, const char *id)
 	return NULL;
 }
 
+/* Events were left out: that an operation is stuck could have been one of them. */
+static void look_at_all(struct follow *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (f->tasks[i].stage == RUNNING)
+			ask(f, &f->tasks[i], ASK_LOOK, "query-operation", json_pack("{s:s}", "id", f->tasks[i].id));
+}
+
 static void take_message(struct follow *f, const json_t *message)
 {
 	const char *event = tp_json_str(message, "event");
@@ -369,7 +377,9 @@ static void take_message(struct follow *f, const json_t *message)
 
 	if (event && strcmp(event, "OPERATION") == 0)
 		t = task_of_operation(f, tp_json_str(data, "id"));
-	if (t)
+	if (event && strcmp(event, "EVENTS_LOST") == 0)
+		look_at_all(f);
+	else if (t)
 		take_record(f, t, data);
 	else if (!event && id >= 0 && (uint64_t)id < f->n * ASKS)
 		take_answer(f, &f->tasks[id / ASKS], (enum asked)(id % ASKS), message);
@@ -530,6 +540,22 @@ static int run(struct follow *f)
 	return f->left ? CLI_TIMED_OUT : CLI_DONE;
 }
 
+/* In the order of the names, not of the ends. */
+static int sum_up(const struct follow *f, bool many)
+{
+	struct cli_tally tally = { 0 };
+
+	for (size_t i = 0; i < f->n; i++) {
+		const struct task *t = &f->tasks[i];
+
+		if (t->returned)
+			cli_tally_returned(&tally, t->name, t->status, t->value);
+		else
+			cli_tally_add(&tally, t->name, t->status, t->value);
+	}
+	return cli_tally_end(f->cli, &tally, many);
+}
+
 static int follow(struct follow *f, const struct cli_names *names)
 {
 	int status = CLI_DONE;
@@ -547,11 +573,11 @@ static int follow(struct follow *f, const struct cli_names *names)
 	close_signals(f);
 	cli_progress_hide();
 	if (status == CLI_DONE)
-		status = cli_tally_end(f->cli, &f->tally, names->many);
-	else
-		json_decref(TP_STEAL(f->tally.list));
-	for (size_t i = 0; i < f->n; i++)
+		status = sum_up(f, names->many);
+	for (size_t i = 0; i < f->n; i++) {
 		json_decref(f->tasks[i].record);
+		json_decref(f->tasks[i].value);
+	}
 	free(f->tasks);
 	return status;
 }

@@ -7,6 +7,8 @@
 #include "cli.h"
 #include "cli_out.h"
 
+#define OPTION_WIDTH 34	/* columns in which an option stands beside its help */
+
 const char *cli_synopsis(const struct cli_verb *verb, char *buf)
 {
 	char name[CLI_VERB_SIZE];
@@ -31,9 +33,14 @@ const char *cli_option_text(const struct cli_option *o, char *buf)
 static void print_option(const struct cli_option *o, void *arg)
 {
 	char text[CLI_OPTION_SIZE];
+	int width = OPTION_WIDTH;
 
 	(void)arg;
-	printf("  %-36s %s\n", cli_option_text(o, text), o->help);
+	cli_option_text(o, text);
+	if (strlen(text) > OPTION_WIDTH)
+		printf("  %s\n  %*s %s\n", text, width, "", o->help);
+	else
+		printf("  %-*s %s\n", width, text, o->help);
 }
 
 int cli_help_verb(const struct cli_verb *verb)
@@ -63,6 +70,7 @@ int cli_help_noun(const char *noun)
 	for (const struct cli_verb *v = cli_verbs; v->name; v++)
 		if (v->noun && strncmp(v->noun, noun, strlen(v->noun)) == 0)
 			print_summary(v);
+	puts("\ntorpor NOUN VERB --help tells more.");
 	return cli_flush();
 }
 
@@ -85,7 +93,7 @@ int cmd_help(struct cli *cli)
 	if (cli->noperands == 0)
 		return cli_help_all();
 	verb = cli_find(cli->operands, cli->noperands, &taken);
-	if (cli_is_noun(cli->operands[0]) && (!verb || cli->noperands == 1))
+	if (cli_is_noun(cli->operands[0]) && (!verb || (verb->noun && cli->noperands == 1)))
 		return cli_help_noun(cli->operands[0]);
 	if (!verb)
 		return cli_usage(cli, "no verb \"%.40s\"", cli->operands[0]);

@@ -12,8 +12,8 @@ static const struct cli_option socket_options[] = {
 };
 
 static const struct cli_option json_options[] = {
-	{ "json", 0, CLI_FLAG, NULL, NULL, "print the answer, or the error, as JSON; the same as -o json" },
-	{ "output", 'o', CLI_CHOICE, "json|name|wide", NULL, "json: as --json; for lists also name: names only, wide: more columns" },
+	{ "json", 0, CLI_FLAG, NULL, NULL, "print the answer, or the error, as JSON" },
+	{ "output", 'o', CLI_CHOICE, "json", NULL, "the same as --json" },
 	{ .name = NULL },
 };
 
@@ -23,6 +23,8 @@ static const struct cli_option quiet_options[] = {
 };
 
 static const struct cli_option list_options[] = {
+	{ "json", 0, CLI_FLAG, NULL, NULL, "print the answer, or the error, as JSON" },
+	{ "output", 'o', CLI_CHOICE, "json|name|wide", NULL, "json: as --json; name: names only; wide: more columns" },
 	{ .name = NULL },
 };
 

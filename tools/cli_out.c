@@ -16,6 +16,7 @@
 #include "base/tp_time.h"
 #include "cli_progress.h"
 
+#define LOG_LINE 1000	/* bytes shown of a line of QEMU */
 #define MINUTE 60
 #define HOUR 3600
 #define DAY 86400
@@ -132,14 +133,16 @@ json_t *cli_error_object(const struct tp_error *err)
 /* What QEMU said last, if the error tells. */
 static void note_log_tail(const json_t *error)
 {
-	const json_t *tail = tp_json_path(error, "data.log-tail"), *line;
-	size_t i;
+	const char *tail = json_string_value(tp_json_path(error, "data.log-tail"));
 
-	if (json_is_string(tail))
-		cli_note("  %s", json_string_value(tail));
-	json_array_foreach(tail, i, line)
-		if (json_is_string(line))
-			cli_note("  %s", json_string_value(line));
+	while (tail && *tail) {
+		size_t n = strcspn(tail, "\n");
+
+		if (n > 0)
+			cli_note("QEMU: %.*s", n > LOG_LINE ? LOG_LINE : (int)n, tail);
+		tail += n;
+		tail += *tail == '\n';
+	}
 }
 
 enum cli_status cli_error(const char *subject, const json_t *error, bool print)

@@ -48,19 +48,29 @@ enum cli_progress_mode cli_progress_mode(void)
 
 /* --- texts --- */
 
+/* An estimate has no tenths. */
+static const char *few_seconds(double seconds, char *buf)
+{
+	snprintf(buf, CLI_SPAN_TEXT, "%.0f s", seconds);
+	return buf;
+}
+
+/* How much is told, where there is less and less room. */
+enum detail { ALL, NO_SIZES, PERCENT_ONLY, DETAILS };
+
 /* "512 MiB of 2.0 GiB, 430 MiB/s, 3 s left": what is known of it. */
-static void add_figures(struct tp_buf *b, const struct cli_figures *f)
+static void add_figures(struct tp_buf *b, const struct cli_figures *f, enum detail detail)
 {
 	char size[TP_SIZE_TEXT], span[CLI_SPAN_TEXT];
 
-	if (f->done >= 0 && f->total > 0) {
+	if (detail < NO_SIZES && f->done >= 0 && f->total > 0) {
 		tp_buf_printf(b, " %s", tp_size_format((uint64_t)f->done, size));
 		tp_buf_printf(b, " of %s", tp_size_format((uint64_t)f->total, size));
 	}
-	if (f->rate >= 1)
+	if (detail < PERCENT_ONLY && f->rate >= 1)
 		tp_buf_printf(b, ", %s/s", tp_size_format((uint64_t)f->rate, size));
-	if (f->eta >= 0 && f->percent < 100)
-		tp_buf_printf(b, ", %s left", cli_span(f->eta < 10 ? (double)(int)(f->eta + 0.5) : f->eta, span));
+	if (detail < PERCENT_ONLY && f->eta >= 0 && f->percent < 100)
+		tp_buf_printf(b, ", %s left", f->eta < 10 ? few_seconds(f->eta, span) : cli_span(f->eta, span));
 }
 
 static void add_bar(struct tp_buf *b, double percent, size_t width)
@@ -93,24 +103,46 @@ static void finish(struct tp_buf *b, size_t width, char *buf, size_t size)
 	cut(buf, width);
 }
 
+/* What stands behind the bar; returns its width. */
+static size_t make_tail(struct tp_buf *tail, const struct cli_figures *f, enum detail detail)
+{
+	tail->len = 0;
+	tp_buf_printf(tail, " %3.0f %%", f->percent);
+	add_figures(tail, f, detail);
+	return cli_width(tail->data);
+}
+
+/* Rather a bar than all figures, rather few figures than a line that is cut. */
+static void add_fitting(struct tp_buf *head, const struct cli_figures *f, size_t width)
+{
+	tp_autobuf struct tp_buf tail = TP_BUF_INIT(LINE_SIZE);
+	size_t head_width = cli_width(head->data), used;
+	unsigned detail;
+
+	for (detail = ALL; detail < DETAILS; detail++) {
+		used = head_width + make_tail(&tail, f, detail) + strlen(" []");
+		if (width < used + BAR_MIN)
+			continue;
+		add_bar(head, f->percent, width - used < BAR_MAX ? width - used : BAR_MAX);
+		tp_buf_adds(head, tail.data);
+		return;
+	}
+	for (detail = ALL; detail < PERCENT_ONLY && head_width + make_tail(&tail, f, detail) > width; detail++)
+		;
+	make_tail(&tail, f, detail);
+	tp_buf_adds(head, tail.data);
+}
+
 const char *cli_progress_bar(const struct cli_figures *f, size_t width, char *buf, size_t size)
 {
-	tp_autobuf struct tp_buf head = TP_BUF_INIT(LINE_SIZE), tail = TP_BUF_INIT(LINE_SIZE);
+	tp_autobuf struct tp_buf head = TP_BUF_INIT(LINE_SIZE);
 	char span[CLI_SPAN_TEXT];
-	size_t used;
 
 	tp_buf_printf(&head, "%s %s", f->label, f->phase);
-	if (f->percent < 0 || f->total <= 0) {
+	if (head.data && f->percent >= 0 && f->total > 0)
+		add_fitting(&head, f, width);
+	else if (f->elapsed >= 0)
 		tp_buf_printf(&head, " %s", cli_span(f->elapsed, span));
-		finish(&head, width, buf, size);
-		return buf;
-	}
-	tp_buf_printf(&tail, " %3.0f %%", f->percent);
-	add_figures(&tail, f);
-	used = cli_width(head.data) + cli_width(tail.data) + 3;
-	if (width >= used + BAR_MIN)
-		add_bar(&head, f->percent, width - used < BAR_MAX ? width - used : BAR_MAX);
-	tp_buf_adds(&head, tail.data);
 	finish(&head, width, buf, size);
 	return buf;
 }
@@ -122,7 +154,7 @@ const char *cli_progress_line(const struct cli_figures *f, char *buf, size_t siz
 	tp_buf_printf(&b, "%s: %s", f->label, f->phase);
 	if (f->percent >= 0 && f->total > 0) {
 		tp_buf_printf(&b, " %.0f %%,", f->percent);
-		add_figures(&b, f);
+		add_figures(&b, f, ALL);
 	}
 	finish(&b, WIDTH_MAX, buf, size);
 	return buf;

@@ -152,19 +152,30 @@ void cli_names_free(struct cli_names *names)
 
 /* --- tally --- */
 
-void cli_tally_add(struct cli_tally *t, const char *name, enum cli_status status, const json_t *value)
+static void add_entry(struct cli_tally *t, const char *name, enum cli_status status, const char *member,
+		      const json_t *value)
 {
 	json_t *entry = json_pack("{s:s}", "name", name);
 
 	if (!t->list)
 		t->list = json_array();
 	if (value)
-		tp_json_set(entry, status == CLI_DONE ? "return" : "error", json_incref((json_t *)value));
+		tp_json_set(entry, member, json_incref((json_t *)value));
 	json_array_append_new(t->list, entry);
 	if (status == CLI_DONE)
 		t->done++;
 	else
 		t->status = t->failed++ && t->status != status ? CLI_FAILED : status;
+}
+
+void cli_tally_add(struct cli_tally *t, const char *name, enum cli_status status, const json_t *value)
+{
+	add_entry(t, name, status, status == CLI_DONE ? "return" : "error", value);
+}
+
+void cli_tally_returned(struct cli_tally *t, const char *name, enum cli_status status, const json_t *value)
+{
+	add_entry(t, name, status, "return", value);
 }
 
 int cli_tally_end(const struct cli *cli, struct cli_tally *t, bool many)

@@ -38,8 +38,10 @@ struct cli_tally {
 	enum cli_status status;		/* of those that failed; CLI_FAILED if they differ */
 	json_t *list;			/* [{"name", "return" or "error"}] */
 };
-/* value: of status CLI_DONE what was returned, else the error object; borrowed. */
+/* value (borrowed, may be NULL): of status CLI_DONE what was returned, else the error object. */
 void cli_tally_add(struct cli_tally *t, const char *name, enum cli_status status, const json_t *value);
+/* What was returned, although the status is another: a dry run that tells of blockers. */
+void cli_tally_returned(struct cli_tally *t, const char *name, enum cli_status status, const json_t *value);
 /* Prints what JSON is wanted, frees the tally and returns the exit status of all. */
 int cli_tally_end(const struct cli *cli, struct cli_tally *t, bool many);
 

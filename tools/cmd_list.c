@@ -65,7 +65,13 @@ static const char *number(const json_t *value, char buf[24])
 	return buf;
 }
 
-/* "hibernate 45 %", or what is awaited. */
+/* No quota is null or 0. */
+static const char *quota(const json_t *pool, char *buf)
+{
+	return tp_json_num(pool, "quota", 0) > 0 ? cli_size(json_object_get(pool, "quota"), buf) : NULL;
+}
+
+/* "hibernate 45 %" */
 static const char *operation_text(const json_t *op, char buf[64])
 {
 	const char *kind = tp_json_str(op, "kind"), *status = tp_json_str(op, "status");
@@ -87,16 +93,18 @@ static const char *operation_text(const json_t *op, char buf[64])
 static void vm_row(struct cli_table *t, const json_t *vm)
 {
 	char buf[64], n[24], span[CLI_SPAN_TEXT], size[TP_SIZE_TEXT];
+	const char *state = tp_json_str(vm, "state");
+	bool hibernated = state && strcmp(state, "hibernated") == 0;
 
 	cli_table_set(t, 0, tp_json_str(vm, "name"));
-	cli_table_set(t, 1, tp_json_str(vm, "state"));
+	cli_table_set(t, 1, state);
 	cli_table_set(t, 2, tp_json_str(vm, "reason"));
 	cli_table_set(t, 3, cli_since(tp_json_str(vm, "since"), span));
 	cli_table_set(t, 4, operation_text(json_object_get(vm, "operation"), buf));
 	cli_table_set(t, 5, number(json_object_get(vm, "pid"), n));
 	cli_table_set(t, 6, tp_json_str(vm, "agent"));
 	cli_table_set(t, 7, tp_json_str(vm, "qemu-version"));
-	cli_table_set(t, 8, cli_size(tp_json_path(vm, "image.bytes"), size));
+	cli_table_set(t, 8, hibernated ? cli_size(tp_json_path(vm, "hibernation.bytes"), size) : NULL);
 	cli_table_set(t, 9, tp_json_str(vm, "uid"));
 }
 
@@ -138,7 +146,7 @@ static json_t *operands_json(const struct cli *cli)
 static json_t *ls_arguments(const struct cli *cli)
 {
 	static const char *const fields[] = { "name", "state", "reason", "since", "operation", "pid", "agent",
-					      "qemu-version", "image", "uid" };
+					      "qemu-version", "hibernation", "uid" };
 	json_t *arguments = json_object(), *list = json_array();
 
 	for (size_t i = 0; i < (cli->format == CLI_F_NAME ? 1 : TP_N(fields)); i++)
@@ -245,7 +253,7 @@ static void pool_row(struct cli_table *t, const json_t *pool)
 	cli_table_set(t, 2, cli_size(json_object_get(pool, "used"), a));
 	cli_table_set(t, 3, cli_size(json_object_get(pool, "available"), b));
 	cli_table_set(t, 4, tp_json_str(pool, "path"));
-	cli_table_set(t, 5, cli_size(json_object_get(pool, "quota"), c));
+	cli_table_set(t, 5, quota(pool, c));
 	cli_table_set(t, 6, tp_json_str(pool, "message"));
 }
 
@@ -263,7 +271,7 @@ static void df_row(struct cli_table *t, const json_t *pool)
 	cli_table_set(t, 2, cli_size(json_object_get(pool, "available"), b));
 	cli_table_set(t, 3, total > 0 ? percent : NULL);
 	cli_table_set(t, 4, cli_size(json_object_get(pool, "used"), c));
-	cli_table_set(t, 5, cli_size(json_object_get(pool, "quota"), d));
+	cli_table_set(t, 5, quota(pool, d));
 	cli_table_set(t, 6, tp_json_str(pool, "path"));
 }
 

@@ -171,6 +171,15 @@ static void timeline_lines(const json_t *op)
 	}
 }
 
+static void progress_line(const json_t *progress)
+{
+	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT];
+
+	if (tp_json_num(progress, "total-bytes", 0) > 0)
+		cli_say("%-*s%s of %s", LABEL_WIDTH, "progress", cli_size(json_object_get(progress, "done-bytes"), a),
+			cli_size(json_object_get(progress, "total-bytes"), b));
+}
+
 static void show_op(const json_t *op)
 {
 	const json_t *error = json_object_get(op, "error");
@@ -186,8 +195,7 @@ static void show_op(const json_t *op)
 	member_line("phase", op, "phase");
 	line("committed", tp_json_bool(op, "committed", false) ? "yes" : "no");
 	member_line("roll-back", op, "rollback");
-	size_line("done", tp_json_path(op, "progress.done-bytes"));
-	size_line("of", tp_json_path(op, "progress.total-bytes"));
+	progress_line(json_object_get(op, "progress"));
 	member_line("started", op, "started");
 	member_line("ended", op, "ended");
 	member_line("deadline", op, "deadline");
@@ -291,6 +299,7 @@ static void check_one(struct cli *cli, const char *name, struct cli_tally *tally
 {
 	tp_autojson json_t *error = NULL, *value = NULL, *dry = NULL;
 	tp_autojson json_t *vm = cli_conn_call(cli->conn, "query-vm", json_pack("{s:s}", "name", name), &error, err);
+	enum cli_status status;
 
 	if (!vm) {
 		if (error)
@@ -304,14 +313,11 @@ static void check_one(struct cli *cli, const char *name, struct cli_tally *tally
 	if (!dry)
 		return;
 	value = json_pack("{s:O, s:O}", "hibernate", dry, "conditions", json_object_get(vm, "conditions"));
-	cli_tally_add(tally, name, CLI_DONE, value);
+	status = tp_json_bool(dry, "ok", false) ? CLI_DONE :
+		 cli_error_status(json_array_get(json_object_get(dry, "blockers"), 0));
+	cli_tally_returned(tally, name, status, value);
 	if (cli->format != CLI_F_JSON)
 		show_checked(name, vm, dry);
-	if (tp_json_bool(dry, "ok", false))
-		return;
-	tally->done--;
-	tally->failed++;
-	tally->status = cli_error_status(json_array_get(json_object_get(dry, "blockers"), 0));
 }
 
 int cmd_check(struct cli *cli)

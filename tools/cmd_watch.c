@@ -17,12 +17,16 @@ static const char *const states[] = {
 
 /* --- wait --- */
 
+#define CHUNK 500		/* names asked for at once */
+
 struct waiting {
 	struct cli *cli;
 	const char *state;
 	const struct cli_names *names;
 	struct cli_tally tally;
 	json_t *left;		/* names that are not there yet, as members */
+	size_t first;		/* names before this one were asked for */
+	bool asking, again;	/* an answer is awaited; all are to be asked once more */
 	double until;
 };
 
@@ -36,12 +40,13 @@ static void arrived(struct waiting *w, const char *name, enum cli_status status,
 static void take_state(struct waiting *w, const char *name, const json_t *vm)
 {
 	const char *state = tp_json_str(vm, "state");
-	tp_autojson json_t *error = NULL;
+	tp_autojson json_t *error = NULL, *done = NULL;
 
 	if (!state || !json_object_get(w->left, name))
 		return;
 	if (strcmp(state, w->state) == 0) {
-		arrived(w, name, CLI_DONE, vm);
+		done = json_pack("{s:s, s:s}", "name", name, "state", state);
+		arrived(w, name, CLI_DONE, done);
 		return;
 	}
 	if (strcmp(state, "lost") != 0)
@@ -85,26 +90,72 @@ static bool subscribe(struct waiting *w, struct tp_error *err)
 	return answer || error;
 }
 
-/* How they are now. Events that come meanwhile are not lost on this: each is asked after subscribing. */
-static bool look(struct waiting *w, const char *name, struct tp_error *err)
+/* Asks how the names from w->first on are; the id of the request is w->first. */
+static bool ask_chunk(struct waiting *w, struct tp_error *err)
 {
-	tp_autojson json_t *error = NULL;
-	tp_autojson json_t *vm = cli_conn_call(w->cli->conn, "query-vm", json_pack("{s:s}", "name", name), &error, err);
+	json_t *names = json_array();
+	size_t end = w->first + CHUNK < w->names->n ? w->first + CHUNK : w->names->n;
 
-	if (vm)
-		take_state(w, name, vm);
-	else if (error)
-		arrived(w, name, cli_error(name, error, false), error);
-	return vm || error;
+	for (size_t i = w->first; i < end; i++)
+		json_array_append_new(names, json_string(w->names->names[i]));
+	w->asking = true;
+	return cli_conn_ask(w->cli->conn, (json_int_t)w->first, "query-vms",
+			    json_pack("{s:o, s:[s, s], s:i}", "names", names, "fields", "name", "state", "limit", CHUNK),
+			    err);
 }
 
-/* Answers pass over events, so that a change during them would be missed: all are asked until none is. */
-static bool look_at_all(struct waiting *w, struct tp_error *err)
+static void take_error(struct waiting *w, const char *name, const json_t *error)
 {
-	for (size_t i = 0; i < w->names->n; i++)
-		if (json_object_get(w->left, w->names->names[i]) && !look(w, w->names->names[i], err))
-			return false;
-	return true;
+	if (json_object_get(w->left, name))
+		arrived(w, name, cli_error(name, error, false), error);
+}
+
+/* Of the names that were asked for, those that are not in the answer are no VMs. */
+static void take_chunk(struct waiting *w, const json_t *message)
+{
+	const json_t *vms = json_object_get(message, "return"), *error = json_object_get(message, "error");
+	size_t end = w->first + CHUNK < w->names->n ? w->first + CHUNK : w->names->n, i;
+	tp_autojson json_t *found = json_object();
+	json_t *vm;
+
+	json_array_foreach(vms, i, vm)
+		if (tp_json_str(vm, "name")) {
+			tp_json_set(found, tp_json_str(vm, "name"), json_true());
+			take_state(w, tp_json_str(vm, "name"), vm);
+		}
+	for (i = w->first; i < end; i++) {
+		const char *name = w->names->names[i];
+		tp_autojson json_t *none = json_pack("{s:s, s:o}", "class", "NotFound", "desc",
+						     json_sprintf("no VM is named \"%s\"", name));
+
+		if (!json_object_get(found, name))
+			take_error(w, name, error ? error : none);
+	}
+	w->first = end;
+	w->asking = false;
+}
+
+/*
+ * Answers and events come in the order of what happened, so that none is missed as long as all are taken
+ * in their order. Events that torpord had to leave out are made up for by asking again.
+ */
+static bool take_message(struct waiting *w, const json_t *message, struct tp_error *err)
+{
+	const char *event = tp_json_str(message, "event");
+
+	if (event && strcmp(event, "EVENTS_LOST") == 0)
+		w->again = true;
+	else if (event)
+		take_event(w, message);
+	else if (w->asking && tp_json_int(message, "id", -1) == (json_int_t)w->first)
+		take_chunk(w, message);
+	if (w->asking)
+		return true;
+	if (w->again && w->first >= w->names->n) {
+		w->again = false;
+		w->first = 0;
+	}
+	return w->first >= w->names->n || ask_chunk(w, err);
 }
 
 static int timed_out(struct waiting *w)
@@ -123,32 +174,20 @@ static int timed_out(struct waiting *w)
 	return CLI_DONE;
 }
 
-/*
- * Several names are asked one after the other, and answers pass over events: with more than one name, the
- * looking is repeated each second, which finds what was passed over.
- */
-#define LOOK_AGAIN 1.0
-
 static int wait_for_all(struct waiting *w, struct tp_error *err)
 {
-	if (!subscribe(w, err) || !look_at_all(w, err))
+	if (!subscribe(w, err) || !ask_chunk(w, err))
 		return cli_unreachable(w->cli, err);
 	while (json_object_size(w->left) > 0) {
 		tp_autojson json_t *message = NULL;
-		double again = tp_now_mono() + LOOK_AGAIN, until = w->names->n > 1 ? again : w->until;
 
-		if (w->until > 0 && w->until < until)
-			until = w->until;
-		switch (cli_conn_read(w->cli->conn, until, -1, &message, err)) {
+		switch (cli_conn_read(w->cli->conn, w->until, -1, &message, err)) {
 		case CLI_MESSAGE:
-			take_event(w, message);
-			break;
+			if (take_message(w, message, err))
+				break;
+			return cli_unreachable(w->cli, err);
 		case CLI_LATE:
-			if (w->until > 0 && tp_now_mono() >= w->until)
-				return timed_out(w);
-			if (!look_at_all(w, err))
-				return cli_unreachable(w->cli, err);
-			break;
+			return timed_out(w);
 		default:
 			return cli_unreachable(w->cli, err);
 		}
