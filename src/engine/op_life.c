@@ -169,6 +169,9 @@ bool op_cancel(struct op *op, struct tp_error *err)
 				     "operation %s is past its commit point (%s)",
 				     op->id, op->phase);
 	op->cancelled = true;
+	/* Rebuilt, and the world is not known yet: op_resume() turns it back. */
+	if (op->stage == OP_IDLE)
+		return true;
 	op_clear_fail(op);
 	tp_fail_class(&op->fail, TP_ECANCELLED, "Cancelled", "%s of VM %s was cancelled",
 		      op->plan->kind, op->vm);

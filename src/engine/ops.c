@@ -179,32 +179,141 @@ static bool expired(const json_t *record)
 	       tp_now_us() - ended > OPS_KEEP_FAILED_DAYS * 86400ull * 1000000;
 }
 
-/* Whether record number i may be forgotten: too old for its VM, and not a fresh failure. */
-static bool may_forget(const json_t *ended, size_t i)
+/* Of one VM's records the newest few are kept, and failures that are fresh. */
+static void forget_older(json_t *ended, const char *vm)
 {
-	const json_t *record = json_array_get(ended, i);
-	const char *vm = tp_json_str(record, "vm"), *status = tp_json_str(record, "status");
 	size_t newer = 0;
 
-	for (size_t k = i + 1; k < json_array_size(ended); k++)
-		newer += vm && record_is_of(json_array_get(ended, k), vm);
-	if (newer < OPS_KEEP_VM)
-		return false;
-	return !status || strcmp(status, "succeeded") == 0 || expired(record);
+	for (size_t i = json_array_size(ended); i > 0; i--) {
+		const json_t *record = json_array_get(ended, i - 1);
+
+		if (!record_is_of(record, vm) || newer++ < OPS_KEEP_VM)
+			continue;
+		if (strcmp(tp_json_str(record, "status"), "succeeded") == 0 || expired(record))
+			json_array_remove(ended, i - 1);
+	}
+}
+
+static bool record_whole(const json_t *record)
+{
+	return tp_json_str(record, "id") && tp_json_str(record, "vm") && tp_json_str(record, "kind") &&
+	       tp_json_str(record, "status");
+}
+
+static void keep_record(struct ops *ops, json_t *record)
+{
+	if (!record_whole(record) || json_array_append(ops->ended, record))
+		return;
+	forget_older(ops->ended, tp_json_str(record, "vm"));
+	while (json_array_size(ops->ended) > OPS_KEEP_ALL)
+		json_array_remove(ops->ended, 0);
+}
+
+/* On the worker, from the file itself: what other jobs appended before is in it. */
+static bool shorten_run(void *arg, struct tp_error *err)
+{
+	struct torpor *t = arg;
+	tp_autojson json_t *records = state_ops_read(t->state, err);
+
+	while (json_array_size(records) > OPS_KEEP_ALL)
+		json_array_remove(records, 0);
+	return records && state_ops_rewrite(t->state, records, err);
+}
+
+static void shorten_done(void *arg, const struct tp_error *err)
+{
+	struct torpor *t = arg;
+
+	if (err && err->code != TP_ECANCELLED)
+		tp_warn("ops.log cannot be shortened: %s", err->text);
+	t->ops->logged = OPS_KEEP_ALL;
+	t->ops->shortening = false;
 }
 
 void ops_remember(struct torpor *t, json_t *record_owned)
 {
-	json_t *ended = t->ops->ended;
+	struct ops *ops = t->ops;
 
-	json_array_append_new(ended, record_owned);
-	for (size_t i = 0; i < json_array_size(ended); i++)
-		if (may_forget(ended, i))
-			json_array_remove(ended, i--);
-	while (json_array_size(ended) > OPS_KEEP_ALL)
-		json_array_remove(ended, 0);
-	if (++t->ops->logged > 2 * OPS_KEEP_ALL && state_ops_rewrite(t->state, ended, NULL))
-		t->ops->logged = json_array_size(ended);
+	keep_record(ops, record_owned);
+	json_decref(record_owned);
+	if (++ops->logged > 2 * OPS_KEEP_ALL && !ops->shortening)
+		ops->shortening = io_worker_submit(t->worker, shorten_run, shorten_done, t, NULL);
+}
+
+struct append {
+	struct state_dir *state;
+	json_t *record;
+};
+
+static bool append_run(void *arg, struct tp_error *err)
+{
+	struct append *a = arg;
+
+	return state_ops_append(a->state, a->record, err);
+}
+
+static void append_done(void *arg, const struct tp_error *err)
+{
+	struct append *a = arg;
+
+	(void)err;	/* only memory of what was */
+	json_decref(a->record);
+	free(a);
+}
+
+void ops_append(struct torpor *t, const json_t *record)
+{
+	struct append *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return;
+	*a = (struct append){ .state = t->state, .record = json_deep_copy(record) };
+	if (!io_worker_submit(t->worker, append_run, append_done, a, NULL))
+		append_done(a, NULL);
+}
+
+/* --- numbers --- */
+
+static bool write_numbers(struct torpor *t, uint64_t reserved, struct tp_error *err)
+{
+	tp_autojson json_t *host = state_host_read(t->state, err);
+
+	return host && tp_json_set(host, "next-operation", json_integer((json_int_t)reserved)) &&
+	       state_host_write(t->state, host, err);
+}
+
+static bool reserve_run(void *arg, struct tp_error *err)
+{
+	struct torpor *t = arg;
+
+	return write_numbers(t, t->ops->reserving, err);
+}
+
+static void reserve_done(void *arg, const struct tp_error *err)
+{
+	struct torpor *t = arg;
+
+	if (!err)
+		t->ops->reserved = t->ops->reserving;
+	else if (err->code != TP_ECANCELLED)
+		tp_warn("numbers of operations cannot be reserved: %s", err->text);
+	t->ops->reserving = 0;
+}
+
+bool ops_next_number(struct torpor *t, uint64_t *number, struct tp_error *err)
+{
+	struct ops *ops = t->ops;
+
+	if (ops->next_number + OPS_NUMBERS / 2 > ops->reserved && !ops->reserving) {
+		ops->reserving = ops->reserved + OPS_NUMBERS;
+		if (!io_worker_submit(t->worker, reserve_run, reserve_done, t, NULL))
+			ops->reserving = 0;
+	}
+	if (ops->next_number >= ops->reserved)
+		return tp_fail_class(err, TP_ESYS, "IOError", "the state directory cannot be written: no number for "
+				     "an operation; give an operation-id or try again");
+	*number = ops->next_number++;
+	return true;
 }
 
 struct ops *ops_new(struct torpor *t, struct tp_error *err)
@@ -218,18 +327,19 @@ struct ops *ops_new(struct torpor *t, struct tp_error *err)
 		tp_fail_nomem(err);
 		return NULL;
 	}
-	t->ops = ops;
+	t->ops = ops;		/* freed by torpor_free, also when this fails */
 	ops->ended = json_array();
 	records = state_ops_read(t->state, err);
 	host = records ? state_host_read(t->state, err) : NULL;
-	if (!host) {
-		json_decref(ops->ended);
-		free(ops);
+	if (!host)
 		return NULL;
-	}
+	/* Handed out in blocks, so that none is used twice after a crash. */
 	ops->next_number = (uint64_t)tp_json_int(host, "next-operation", 1);
+	ops->reserved = ops->next_number + OPS_NUMBERS;
+	if (!write_numbers(t, ops->reserved, err))
+		return NULL;
 	json_array_foreach(records, i, record)
-		ops_remember(t, json_incref(record));
+		keep_record(ops, record);
 	ops->logged = json_array_size(records);
 	return ops;
 }
@@ -238,6 +348,23 @@ void ops_abandon(struct ops *ops)
 {
 	while (ops && ops->running)
 		ops_run_free(ops->running);
+}
+
+/* A dry run holds no VM: it ends with it. */
+void ops_forget_vm(struct vm *vm)
+{
+	struct op_run *r = vm->t->ops ? vm->t->ops->running : NULL;
+
+	while (r) {
+		struct op_run *next = r->next;
+
+		if (r->vm == vm && r->dry) {
+			ops_dry_drop(r);
+			ops_run_free(r);
+		}
+		r = next;
+	}
+	ops_queue_drop(vm, "Cancelled", "the VM was undefined");
 }
 
 void ops_free(struct ops *ops)
@@ -367,7 +494,7 @@ struct op *ops_restore(struct vm *vm, const struct op_plan *plan, const json_t *
 	struct op_run *r = ops_run_new(vm, plan);
 
 	if (!r || !o.id) {
-		free(r);
+		ops_run_free(r);
 		tp_fail(err, TP_ECORRUPT, "the journal's first record names no operation");
 		return NULL;
 	}

@@ -52,6 +52,7 @@ void ops_next(struct vm *vm);
 /* Cancels (before the commit) everything that runs; returns how many operations hold VMs. */
 size_t ops_close(struct torpor *t);
 size_t ops_running(const struct torpor *t);
+void ops_forget_vm(struct vm *vm);	/* undefined: dry runs and what waits for it end */
 void ops_queue_drop(struct vm *vm, const char *class_, const char *why);
 double ops_timeout(const struct api_call *call, double otherwise);	/* the command's, if it has one */
 double ops_default_timeout(const struct vm *vm);	/* 120 s + 15 s per GiB of RAM */

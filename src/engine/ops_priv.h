@@ -10,6 +10,7 @@
 #include "engine/ops.h"
 
 #define OPS_ID_MAX 128
+#define OPS_NUMBERS 1000	/* of operations, reserved at once */
 #define OPS_QUEUE_MAX 32	/* operations that wait for one VM */
 
 /* A client that waits for an operation's end. */
@@ -55,7 +56,8 @@ struct ops {
 	json_t *ended;			/* array of records, oldest first */
 	size_t logged;			/* lines in ops.log */
 	uint64_t next_number, next_token;
-	bool number_dirty;
+	uint64_t reserved, reserving;	/* numbers below it are ours; 0: no writing is on its way */
+	bool shortening;
 };
 
 extern const struct op_ports ops_real_ports;
@@ -67,6 +69,9 @@ bool ops_run_alive(struct torpor *t, const struct op *op);
 /* The end was written: remembers the record, tells who waits, frees the VM. */
 void ops_run_done(struct op_run *r);
 void ops_remember(struct torpor *t, json_t *record_owned);
+/* ops.log gets it, soon. */
+void ops_append(struct torpor *t, const json_t *record);
+bool ops_next_number(struct torpor *t, uint64_t *number, struct tp_error *err);
 void ops_tell(struct torpor *t, const char *id, const json_t *record);
 void ops_event(struct torpor *t, const json_t *record, bool progress);
 json_t *ops_pending_record(const struct vm *vm, const struct pending_op *p);
@@ -74,6 +79,7 @@ struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *argu
 			 double timeout, const char *parent, struct tp_error *err);
 void ops_dry_run(struct api_call *call, struct vm *vm, const struct op_plan *plan, json_t *arguments);
 void ops_dry_done(struct op_run *r);
+void ops_dry_drop(struct op_run *r);	/* its VM goes: answers */
 void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id);
 bool ops_wait_result(struct api_call *call, const char *id);	/* answered with the result or the error */
 

@@ -94,7 +94,7 @@ static void pending_end(struct vm *vm, struct pending_op *p, const struct tp_err
 	tp_json_set_str(record, "ended", tp_time_format(tp_now_us(), at));
 	tp_json_set(record, "error", json_pack("{s:s, s:s, s:o}", "class", tp_error_class(err), "desc",
 					       err->text, "data", data_owned ? data_owned : json_object()));
-	state_ops_append(vm->t->state, record, NULL);
+	ops_append(vm->t, record);
 	ops_remember(vm->t, json_incref(record));
 	ops_event(vm->t, record, false);
 	ops_tell(vm->t, p->id, record);
@@ -134,6 +134,30 @@ bool ops_pending_cancel(struct torpor *t, const char *id)
 	return false;
 }
 
+static json_t *unchanged_record(const struct vm *vm, const struct pending_op *p)
+{
+	json_t *record = ops_pending_record(vm, p);
+	char at[TP_TIME_TEXT];
+
+	tp_json_set_str(record, "phase", p->plan->done_phase);
+	tp_json_set_str(record, "status", "succeeded");
+	tp_json_set_str(record, "ended", tp_time_format(tp_now_us(), at));
+	tp_json_set(record, "result", json_pack("{s:b}", "unchanged", 1));
+	return record;
+}
+
+/* What it was to bring about holds already. */
+static void pending_unchanged(struct vm *vm, struct pending_op *p)
+{
+	tp_autojson json_t *record = unchanged_record(vm, p);
+
+	ops_append(vm->t, record);
+	ops_remember(vm->t, json_incref(record));
+	ops_event(vm->t, record, false);
+	ops_tell(vm->t, p->id, record);
+}
+
+/* False: err. Taken up, or nothing was to be done: then it has ended too. */
 static bool pending_begin(struct vm *vm, struct pending_op *p, struct tp_error *err, json_t **data)
 {
 	double left = p->timeout > 0 ? p->timeout - (tp_now_mono() - p->accepted) : 0;
@@ -144,7 +168,9 @@ static bool pending_begin(struct vm *vm, struct pending_op *p, struct tp_error *
 	switch (verb_check(vm, verb_of_kind(p->plan->kind), p->arguments, err, data)) {
 	case VERB_REFUSED:
 		return false;
-	case VERB_UNCHANGED:	/* began for the record's sake: the plan finds nothing to do */
+	case VERB_UNCHANGED:
+		pending_unchanged(vm, p);
+		return true;
 	case VERB_OK:
 		break;
 	}
@@ -189,24 +215,13 @@ static bool enqueue(struct vm *vm, const struct op_plan *plan, json_t *arguments
 
 /* --- submitting --- */
 
-static bool save_number(void *arg, struct tp_error *err)
-{
-	struct torpor *t = arg;
-	tp_autojson json_t *host = state_host_read(t->state, err);
-
-	/* Numbers are handed out in blocks, so that none is used twice after a crash. */
-	return host && tp_json_set(host, "next-operation", json_integer((json_int_t)t->ops->next_number + 1000)) &&
-	       state_host_write(t->state, host, err);
-}
-
 static bool new_id(struct torpor *t, char *id, size_t size, struct tp_error *err)
 {
-	if (!t->ops->number_dirty || t->ops->next_number % 1000 == 0) {
-		if (!save_number(t, err))
-			return false;
-		t->ops->number_dirty = true;
-	}
-	snprintf(id, size, "op-%llu", (unsigned long long)t->ops->next_number++);
+	uint64_t number;
+
+	if (!ops_next_number(t, &number, err))
+		return false;
+	snprintf(id, size, "op-%llu", (unsigned long long)number);
 	return true;
 }
 
@@ -240,7 +255,7 @@ static void accepted(struct api_call *call, const char *id)
 		tp_autojson json_t *record = ops_record(t, id);
 		const char *status = tp_json_str(record, "status");
 
-		if (strcmp(status, "running") != 0)
+		if (status && strcmp(status, "running") != 0)
 			ops_tell(t, id, record);
 	}
 }
@@ -349,26 +364,20 @@ void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan
 void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id)
 {
 	struct pending_op p = { .plan = plan, .accepted_us = tp_now_us() };
-	json_t *record;
-	char at[TP_TIME_TEXT];
+	tp_autojson json_t *record = NULL;
 
 	snprintf(p.id, sizeof(p.id), "%s", id);
-	record = ops_pending_record(vm, &p);
-	tp_json_set_str(record, "phase", plan->done_phase);
-	tp_json_set_str(record, "status", "succeeded");
-	tp_json_set_str(record, "ended", tp_time_format(tp_now_us(), at));
-	tp_json_set(record, "result", json_pack("{s:b}", "unchanged", 1));
+	record = unchanged_record(vm, &p);
 	if (tp_json_bool(api_args(call), "dry-run", false)) {
 		api_reply(call, json_pack("{s:b, s:[], s:[], s:[], s:{s:i, s:i, s:i}, s:b}", "ok", 1, "blockers",
 					  "warnings", "plan", "estimate", "bytes", 0, "seconds", 0, "pause", 0,
 					  "unchanged", 1));
-		json_decref(record);
 		return;
 	}
+	ops_append(vm->t, record);
 	ops_remember(vm->t, json_incref(record));
 	accepted(call, id);
 	ops_event(vm->t, record, false);
-	json_decref(record);
 }
 
 /* --- dry runs --- */
@@ -420,6 +429,16 @@ static void dry_free_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 	ops_run_free(w->data);
 }
 
+void ops_dry_drop(struct op_run *r)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (!r->dry_call)
+		return;
+	tp_fail_class(&err, TP_ECANCELLED, "NotFound", "VM %s was undefined meanwhile", r->vm->name);
+	api_error(TP_STEAL(r->dry_call), &err, NULL);
+}
+
 void ops_dry_done(struct op_run *r)
 {
 	tp_autojson json_t *record = op_record(r->op);
@@ -433,7 +452,7 @@ void ops_dry_done(struct op_run *r)
 	else if (err)
 		json_array_append_new(list, json_pack("{s:s, s:s, s:O?}", "class", tp_error_class(err), "desc",
 						      err->text, "data", (json_t *)op_error_data(r->op)));
-	api_reply(r->dry_call, json_pack("{s:b, s:o, s:O, s:o, s:O?}", "ok", err == NULL, "blockers", list,
+	api_reply(TP_STEAL(r->dry_call), json_pack("{s:b, s:o, s:O, s:o, s:O?}", "ok", err == NULL, "blockers", list,
 					 "warnings", json_object_get(record, "warnings"), "plan",
 					 plan_phases(r->plan), "estimate", estimate));
 	/* We are inside the runner: free from the loop. */

@@ -47,6 +47,9 @@ static bool look_at_disks(struct job *j, struct tp_error *err)
 
 static enum op_verdict check(struct op *op, const struct op_event *ev)
 {
+	/* Before launch: its undo ends the QEMU that it finds. */
+	if (ev->type == OP_ENTER && op_qemu_alive(op))
+		return op_fail(op, TP_ESTATE, "InvalidState", "VM %s has a QEMU already", op_vm_name(op));
 	if (ev->type == OP_ENTER)
 		return step_job(op, look_at_disks, launch_disks(op_vm_of(op)), NULL, 0);
 	if (!job_of(ev))
@@ -69,6 +72,7 @@ static enum op_verdict launch(struct op *op, const struct op_event *ev)
 static enum op_verdict record_running(struct op *op, const struct op_event *ev)
 {
 	struct vm *vm = op_vm_of(op);
+	struct op_job *job;
 
 	if (ev->type != OP_ENTER)
 		return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
@@ -77,7 +81,8 @@ static enum op_verdict record_running(struct op *op, const struct op_event *ev)
 	vm_rest_set(vm, "paused-by", start_paused(op) ? json_string("starting") : NULL);
 	vm->observed_generation = vm->generation;
 	vm_rest_set(vm, "observed-generation", json_integer((json_int_t)vm->generation));
-	return op_io(op, vm_rest_job(vm), 0);
+	job = vm_rest_job(vm);
+	return job ? op_io(op, job, 0) : op_fail(op, TP_ENOMEM, NULL, "out of memory");
 }
 
 /* Killed by the undo of launch: not run, or not long. */
