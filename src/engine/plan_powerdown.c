@@ -22,18 +22,30 @@
 struct powerdown {
 	double until;		/* monotonic: then on-timeout; 0: never */
 	double kill_at;		/* after quit was sent */
-	bool quit;
+	bool quit, asleep;
 };
 
+/* Alone in a dry run: asks only. */
 static enum op_verdict check(struct op *op, const struct op_event *ev)
 {
+	struct powerdown *p = op_data(op);
 	const char *status = tp_json_str(ev->data, "status");
 
 	if (ev->type == OP_ENTER)
 		return op_qmp(op, QMP_QUERY_STATUS, NULL);
-	/* A sleeping guest hears no button. */
-	if (op_replied(ev, QMP_QUERY_STATUS) && status && strcmp(status, "suspended") == 0)
-		return op_qmp(op, QMP_SYSTEM_WAKEUP, NULL);
+	if (!op_replied(ev, QMP_QUERY_STATUS))
+		return OP_WAIT;
+	p->asleep = status && strcmp(status, "suspended") == 0;
+	return OP_NEXT;
+}
+
+/* A sleeping guest hears no button. */
+static enum op_verdict wake(struct op *op, const struct op_event *ev)
+{
+	const struct powerdown *p = op_data(op);
+
+	if (ev->type == OP_ENTER)
+		return p->asleep ? op_qmp(op, QMP_SYSTEM_WAKEUP, NULL) : OP_NEXT;
 	return ev->type == OP_REPLY ? OP_NEXT : OP_WAIT;
 }
 
@@ -126,6 +138,7 @@ static void ended(struct op *op)
 
 static const struct op_step steps[] = {
 	{ .name = "check", .phase = "Preparing", .run = check, .limit = 10, .flags = OPF_QEMU },
+	{ .name = "wake", .run = wake, .limit = 10, .flags = OPF_QEMU },
 	{ .name = "power-down", .phase = "PoweringDown", .run = power_down, .limit = 60,
 	  .expects = OP_RES_QEMU },
 };
