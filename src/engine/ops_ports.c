@@ -18,6 +18,7 @@
 #include "base/tp_time.h"
 #include "engine/op_journal.h"
 #include "engine/ops_priv.h"
+#include "engine/recover.h"
 #include "engine/vm_runtime.h"
 
 TP_LOG_SOURCE("engine.ops");
@@ -391,6 +392,7 @@ static void end_run(struct op_run *r)
 	struct ending *e = calloc(1, sizeof(*e));
 	struct tp_error err = TP_ERROR_INIT;
 
+	recover_gone(r->vm);
 	if (e) {
 		*e = (struct ending){ .t = r->t, .op = r->op, .state = r->t->state,
 				      .dirfd = fcntl(r->vm->dirfd, F_DUPFD_CLOEXEC, 3),

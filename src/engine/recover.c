@@ -11,6 +11,7 @@
  */
 #include "engine/recover.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,17 +41,35 @@ static bool recorded_proc(const json_t *record, struct tp_proc *p)
 	return p->pid > 0;
 }
 
-static bool take_up(struct vm *vm)
+enum found { FOUND, GONE, UNKNOWN };
+
+/* Only ESRCH says that it is gone: without descriptors or memory nothing is known. */
+static enum found adopt(struct vm *vm, const struct tp_proc *p)
 {
-	const json_t *ours = json_object_get(vm->rest, "qemu");
-	const json_t *ops = vm->op ? json_object_get(op_res(vm->op), "qemu") : NULL;
+	if (vm_adopt(vm, p))
+		return FOUND;
+	return errno == ESRCH ? GONE : UNKNOWN;
+}
+
+static enum found adopt_recorded(struct vm *vm, const json_t *record)
+{
 	struct tp_proc p;
 
-	if (ops && recorded_proc(ops, &p) && vm_adopt(vm, &p))
-		return true;
-	if (ours && recorded_proc(ours, &p) && vm_adopt(vm, &p))
-		return true;
-	return vm->op && vm_find_stray(vm, &p) && vm_adopt(vm, &p);
+	return recorded_proc(record, &p) ? adopt(vm, &p) : GONE;
+}
+
+static enum found take_up(struct vm *vm)
+{
+	enum found found = vm->op ? adopt_recorded(vm, json_object_get(op_res(vm->op), "qemu")) : GONE;
+	struct tp_proc p;
+
+	if (found == GONE)
+		found = adopt_recorded(vm, json_object_get(vm->rest, "qemu"));
+	if (found != GONE || !vm->op)
+		return found;
+	if (vm_find_stray(vm, &p))
+		return adopt(vm, &p);
+	return errno == ESRCH ? GONE : UNKNOWN;
 }
 
 static bool rebooted(const struct vm *vm)
@@ -60,16 +79,31 @@ static bool rebooted(const struct vm *vm)
 	return boot && strcmp(boot, tp_boot_id()) != 0;
 }
 
-/* The recorded QEMU is gone: what the VM is now. An image that was consumed but not run is given back. */
-static void process_gone(struct vm *vm)
+/* An image that was consumed but not run is given back. */
+void recover_gone(struct vm *vm)
 {
-	const char *rest = tp_json_str(vm->rest, "rest");
 	bool reboot = rebooted(vm);
 
-	if (strcmp(rest, "running") == 0 && vm_image_give_back(vm, !reboot))
-		rest = "hibernated";
-	else if (strcmp(rest, "running") == 0)
+	if (vm->qemu || strcmp(tp_json_str(vm->rest, "rest"), "running") != 0)
+		return;
+	if (!vm_image_give_back(vm, !reboot))
 		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
+	vm_rest_set(vm, "qemu", NULL);
+}
+
+/* The recorded QEMU ended while no engine was there: its hooks are still to be run. */
+static void process_gone(struct vm *vm)
+{
+	bool was_there = json_object_get(vm->rest, "qemu") ||
+			 (vm->op && json_object_get(op_res(vm->op), "qemu"));
+
+	/* A restore's own end decides what the VM is. */
+	if (!vm->op || strcmp(op_plan_of(vm->op)->kind, "restore") != 0)
+		recover_gone(vm);
+	if (was_there)
+		vm_hooks_after(vm);
+	else
+		vm_hooks_resume(vm);
 	vm_rest_set(vm, "qemu", NULL);
 	vm_rest_save(vm);
 }
@@ -87,7 +121,14 @@ static struct op *rebuild(struct vm *vm, const json_t *records, struct tp_error 
 	return ops_restore(vm, plan, records, err);
 }
 
-static void read_journal(struct vm *vm)
+/* Not the log's fault: it must not be set aside for that. */
+static bool passes(const struct tp_error *err)
+{
+	return err->code == TP_ENOMEM || err->sys == EMFILE || err->sys == ENFILE || err->sys == ENOMEM;
+}
+
+/* False: it cannot be read now. */
+static bool read_journal(struct vm *vm)
 {
 	struct tp_error err = TP_ERROR_INIT;
 	size_t torn = 0;
@@ -95,43 +136,48 @@ static void read_journal(struct vm *vm)
 	const json_t *last = json_array_get(records, json_array_size(records) - 1);
 
 	if (records && json_array_size(records) == 0 && !torn)
-		return;
+		return true;
 	if (records && last && strcmp(tp_json_str(last, "record"), "end") == 0)
-		return;		/* only its emptying was cut; state.json has the rest */
+		return true;		/* only its emptying was cut; state.json has the rest */
 	if (records && last)
 		vm->journal_fd = op_journal_reopen(vm->dirfd, &err);
 	if (records && last && vm->journal_fd >= 0 && rebuild(vm, records, &err)) {
 		tp_warn("vm=%s op=%s %s was cut in step %s", vm->name, op_id(vm->op), op_plan_of(vm->op)->kind,
 			op_step_name(vm->op));
-		return;
+		return true;
 	}
 	if (records && !last && err.code == TP_OK)
-		return;		/* not even its first record: nothing was done */
-	tp_err("vm=%s journal set aside: %s", vm->name, err.text);
+		return true;		/* not even its first record: nothing was done */
 	tp_close(&vm->journal_fd);
+	if (passes(&err)) {
+		tp_err("vm=%s its journal cannot be read now: %s", vm->name, err.text);
+		return false;
+	}
+	tp_err("vm=%s journal set aside: %s", vm->name, err.text);
 	op_journal_set_aside(vm->dirfd, NULL);
+	return true;
 }
 
 void recover_vm(struct vm *vm)
 {
-	read_journal(vm);
+	enum found found = vm->op || read_journal(vm) ? take_up(vm) : UNKNOWN;
+
 	vm->recovering = vm->op != NULL;
-	if (take_up(vm)) {
-		/* recover_settled() comes from the monitor, the process or the silence. */
-		vm_refresh(vm);
-		return;
-	}
-	if (!vm->recovering) {
+	vm->undecided = found == UNKNOWN;
+	switch (found) {
+	case FOUND:
+		break;		/* recover_settled() comes from the monitor, the process or the silence */
+	case UNKNOWN:
+		tp_err("vm=%s it cannot be looked at whether its QEMU runs: trying again later", vm->name);
+		break;
+	case GONE:
 		process_gone(vm);
-		vm_hooks_resume(vm);
-		vm_refresh(vm);
-		return;
+		if (!vm->recovering)
+			break;
+		vm->recovering = false;
+		op_resume(vm->op, false);
+		break;
 	}
-	vm->recovering = false;
-	/* The operation's own end decides; a guest that had run without it is gone all the same. */
-	if (strcmp(op_plan_of(vm->op)->kind, "restore") != 0)
-		process_gone(vm);
-	op_resume(vm->op, false);
 	vm_refresh(vm);
 }
 
@@ -149,6 +195,9 @@ void recover_settled(struct vm *vm)
 	if (!vm->recovering)
 		return;
 	if (vm->qemu && !vm->qemu->ready && !needs_no_monitor(vm)) {
+		if (vm->silence_told)
+			return;
+		vm->silence_told = true;
 		tp_err("vm=%s pid=%d is alive and its monitor is silent: its operation %s waits; end the process or "
 		       "free its monitor", vm->name, (int)vm->qemu->proc.pid, op_id(vm->op));
 		return;		/* lost/monitor-lost until the monitor answers or the process ends */

@@ -64,7 +64,9 @@ struct vm *vm_need(struct torpor *t, const char *name, struct tp_error *err)
 
 	if (!vm)
 		tp_fail_class(err, TP_ESTATE, "NotFound", "no VM is named \"%s\"", name ? name : "");
-	return vm;
+	else if (vm->gone)
+		tp_fail_class(err, TP_ESTATE, "Busy", "VM %s is being undefined", name);
+	return vm && !vm->gone ? vm : NULL;
 }
 
 size_t vm_count(const struct torpor *t)
@@ -135,6 +137,7 @@ void vm_destroy(struct vm *vm)
 		p = &(*p)->next;
 	if (*p)
 		*p = vm->next;
+	ops_forget_vm(vm);
 	vm_hooks_drop(vm);
 	vm_qemu_forget(vm);
 	defer_drop(vm);
@@ -147,14 +150,6 @@ void vm_destroy(struct vm *vm)
 }
 
 /* --- durable --- */
-
-bool vm_spec_write(struct vm *vm, struct tp_error *err)
-{
-	tp_autojson json_t *doc = json_pack("{s:s, s:s, s:I, s:O}", "uid", vm->uid, "source", "api", "generation",
-					    (json_int_t)vm->generation, "spec", vm->spec);
-
-	return state_vm_write(vm->dirfd, "spec.json", doc, err);
-}
 
 static bool load_spec(struct vm *vm, struct tp_error *err)
 {
@@ -173,6 +168,7 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 {
 	struct vm *vm = vm_new(t, name, err);
 	struct tp_error why = TP_ERROR_INIT;
+	bool damaged = false;
 	json_t *rest;
 
 	if (!vm)
@@ -180,9 +176,10 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 	if (!load_spec(vm, &why)) {
 		tp_err("vm=%s %s", name, why.text);
 		vm->spec = json_pack("{s:{s:s, s:[]}}", "launch", "binary", "", "args");
-		vm_rest_text(vm, "lost", "record-damaged");
-		return vm;
+		new_uid(vm->uid);
+		damaged = true;
 	}
+	tp_error_clear(&why);
 	rest = state_vm_read(vm->dirfd, "state.json", &why);
 	if (rest && tp_json_str(rest, "rest") && tp_json_str(rest, "reason")) {
 		json_decref(vm->rest);
@@ -192,8 +189,11 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 		json_decref(rest);
 		tp_err("vm=%s state.json is damaged: %s", name, why.text);
 		state_vm_set_aside(vm->dirfd, "state.json", NULL);
-		vm_rest_text(vm, "lost", "record-damaged");
+		damaged = true;
 	}
+	/* What state.json says of QEMU and image stays known. */
+	if (damaged)
+		vm_rest_text(vm, "lost", "record-damaged");
 	return vm;
 }
 
@@ -271,8 +271,11 @@ void vm_rest_save(struct vm *vm)
 {
 	struct op_job *job = vm_rest_job(vm);
 
-	if (job && !io_worker_submit(vm->t->worker, save_run, save_done, job, NULL))
+	if (job && io_worker_submit(vm->t->worker, save_run, save_done, job, NULL))
+		return;
+	if (job)
 		rest_free(job);
+	vm->rest_dirty = true;
 }
 
 /* --- state --- */
@@ -330,6 +333,8 @@ static struct derived derive(const struct vm *vm)
 
 	if (strcmp(tp_json_str(vm->rest, "rest"), "lost") == 0)
 		return of_rest(vm);
+	if (vm->undecided)
+		return (struct derived){ VM_LOST, "monitor-lost" };
 	/* One that has ended holds the VM until that is on the platter. */
 	if (vm->op && op_status(vm->op) != OP_STUCK && strcmp(op_phase_name(vm->op), "Pending") != 0) {
 		if (strcmp(kind, "start") == 0)

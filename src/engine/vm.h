@@ -54,7 +54,7 @@ struct vm {
 	uint64_t since_us;
 
 	json_t *rest;			/* see above; vm_rest_set() */
-	bool rest_dirty, rest_saving;
+	bool rest_dirty;
 	struct vm_qemu *qemu;		/* NULL: no process known */
 	char run_dir[96];
 	json_t *disk_info;		/* by disk id, as last looked at: format, virtual-size, ... */
@@ -64,12 +64,15 @@ struct vm {
 	struct hook *hook;		/* the one that runs or waits to be tried again */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
 	bool recovering;		/* vm->op waits until the world is known */
-	bool gone;			/* undefined; freed when nothing refers to it any more */
+	bool undecided;			/* could not be looked at (no descriptors, ...): tried again */
+	bool silence_told;		/* in the log, once */
+	bool marking;			/* "ran" is on its way to the platter */
+	bool gone;			/* is being undefined: for no verb any more */
 };
 
 /* registry.c: in struct torpor, by name. */
 struct vm *vm_find(struct torpor *t, const char *name);
-/* NotFound with data.vm when absent. */
+/* NotFound when absent, Busy while it is being undefined. */
 struct vm *vm_need(struct torpor *t, const char *name, struct tp_error *err);
 struct vm *vm_create(struct torpor *t, const char *name, const char *uid_or_null, struct tp_error *err);
 /* Loads spec.json and state.json of a VM at start-up. A damaged one: state lost, record-damaged. */
@@ -87,9 +90,8 @@ bool vm_running(const struct vm *vm);
 void vm_rest_set(struct vm *vm, const char *key, json_t *value_owned);
 void vm_rest_text(struct vm *vm, const char *rest, const char *reason);
 void vm_rest_save(struct vm *vm);
-/* An io job that writes the rest as it is now: for steps that must wait for it. */
+/* An io job that writes the rest as it is now: for steps that must wait for it. NULL: no memory. */
 struct op_job *vm_rest_job(struct vm *vm);
-bool vm_spec_write(struct vm *vm, struct tp_error *err);
 
 json_t *vm_describe(struct vm *vm, bool secrets);	/* query-vm; secrets: env too */
 /* Looks at the disks' files on a worker, for the next query; at most once in a few seconds. */

@@ -39,14 +39,18 @@ static void status_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 
 	(void)qemu_error;
 	q->status_polls = 0;
+	/* Unanswered for long is no answer: asked again, or a former state would stand for ever. */
+	if (err && err->code == TP_ETIMEOUT)
+		vm_poll_status(q->vm);
 	if (err || !status)
 		return;
 	if (strcmp(q->status, status) != 0)
 		tp_debug("vm=%s qemu-status %s -> %s", q->vm->name, q->status, status);
 	snprintf(q->status, sizeof(q->status), "%s", status);
-	if (!q->ready) {
+	if (!q->ready && q->schema_known) {
 		q->ready = true;
 		q->lost_at = 0;
+		q->vm->silence_told = false;
 		vm_monitor_ready(q);
 		recover_settled(q->vm);
 	}
@@ -106,8 +110,9 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	struct qmp_schema *schema;
 
 	(void)qemu_error;
+	q->schema_asked = false;
 	if (err)
-		return;		/* closed() follows, or the step's limit */
+		return;		/* closed() follows, the timer asks again, or the step's limit ends it */
 	schema = qmp_schema_new(reply, &why);
 	if (!schema) {
 		connect_failed(q, &why);
@@ -115,9 +120,18 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	}
 	qmp_features_of(schema, &q->features);
 	qmp_schema_free(schema);
+	q->schema_known = true;
 }
 
 static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err);
+
+/* Asks what is not known yet; the status after the schema, so that ready has both. */
+static void get_ready(struct vm_qemu *q)
+{
+	if (!q->schema_known && !q->schema_asked)
+		q->schema_asked = qmp_client_send(q->qmp, QMP_QUERY_SCHEMA, NULL, NULL, 0, schema_reply, q, NULL);
+	vm_poll_status(q->vm);
+}
 
 static void on_ready(struct qmp_client *c, void *arg)
 {
@@ -127,8 +141,7 @@ static void on_ready(struct qmp_client *c, void *arg)
 	qmp_client_version(c, &q->major, &q->minor, &q->micro);
 	snprintf(q->package, sizeof(q->package), "%s", package ? package : "");
 	q->status_polls = 0;
-	if (qmp_client_send(c, QMP_QUERY_SCHEMA, NULL, NULL, 0, schema_reply, q, NULL))
-		vm_poll_status(q->vm);
+	get_ready(q);
 	if (q->adopted)
 		qmp_client_send(c, QMP_QUERY_CHARDEV, NULL, NULL, 0, chardevs_known, q, NULL);
 }
@@ -139,7 +152,7 @@ static void on_closed(struct qmp_client *c, const struct tp_error *why, void *ar
 	struct vm *vm = q->vm;
 
 	(void)c;
-	q->ready = false;
+	q->ready = q->schema_known = q->schema_asked = false;
 	q->status_polls = 0;
 	qmp_client_free(TP_STEAL(q->qmp));
 	if (q->exited) {
@@ -180,10 +193,12 @@ static void retry_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 	struct tp_error err = TP_ERROR_INIT;
 
 	(void)events;
-	if (q->qmp || q->exited)
+	if (q->ready || q->exited)
 		ev_timer_stop(loop, w);
-	else if (vm_monitor_connect(q, &err))
-		ev_timer_stop(loop, w);
+	else if (!q->qmp)
+		vm_monitor_connect(q, &err);
+	else if (qmp_client_is_ready(q->qmp))
+		get_ready(q);
 	if (q->lost_at && tp_now_mono() - q->lost_at > RECOVER_SILENCE) {
 		recover_settled(q->vm);
 		vm_refresh(q->vm);
@@ -199,6 +214,7 @@ void vm_monitor_retry(struct vm_qemu *q)
 {
 	if (!q->lost_at)
 		q->lost_at = tp_now_mono();
+	ev_timer_stop(q->vm->t->loop, &q->retry);
 	ev_timer_set(&q->retry, RETRY_EVERY, RETRY_EVERY);
 	ev_timer_start(q->vm->t->loop, &q->retry);
 }

@@ -326,9 +326,10 @@ static uint64_t act_launch(struct vm *vm, struct op *op, const json_t *args, str
 	if (!launch_prepare(vm, &o, &l, err))
 		return 0;
 	q = qemu_new(vm);
-	if (q)
+	if (q) {
 		q->mover = mover_start(&vm->t->mover, TP_STEAL(l.request), l.fds, l.nfds, &launch_ops, q, err);
-	l.nfds = 0;
+		l.nfds = 0;
+	}
 	launch_free(&l);
 	if (!q || !q->mover) {
 		vm->qemu = NULL;
@@ -429,6 +430,7 @@ bool vm_adopt(struct vm *vm, const struct tp_proc *proc)
 	q = qemu_new(vm);
 	if (!q) {
 		tp_close(&pidfd);
+		errno = ENOMEM;
 		return false;
 	}
 	q->adopted = true;
@@ -436,19 +438,26 @@ bool vm_adopt(struct vm *vm, const struct tp_proc *proc)
 	q->pidfd = pidfd;
 	watch(q);
 	tp_info("vm=%s pid=%d taken up", vm->name, (int)proc->pid);
-	if (!vm_monitor_connect(q, NULL))
-		vm_monitor_retry(q);
+	/* The timer goes on until its monitor answers: connected is not yet alive. */
+	vm_monitor_connect(q, NULL);
+	vm_monitor_retry(q);
 	return true;
 }
 
-static bool has_our_socket(pid_t pid, const char *needle)
+/* 1: this VM's QEMU, 0: not, -1: errno, nothing can be said. */
+static int has_mark(pid_t pid, const char *needle)
 {
+	struct tp_error why = TP_ERROR_INIT;
 	char path[48];
 	size_t n = 0;
 	tp_autofree char *text = NULL;
 
 	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	text = tp_read_path(path, 1 << 20, &n, NULL);
+	text = tp_read_path(path, 1 << 20, &n, &why);
+	if (!text && (why.sys == EMFILE || why.sys == ENFILE || why.sys == ENOMEM)) {
+		errno = why.sys;
+		return -1;
+	}
 	return text && memmem(text, n, needle, strlen(needle) + 1);
 }
 
@@ -457,15 +466,21 @@ bool vm_find_stray(const struct vm *vm, struct tp_proc *proc)
 	DIR *dir = opendir("/proc");
 	struct dirent *de;
 	char needle[TP_NAME_MAX + 128];
-	bool found = false;
+	int found = 0, sys;
 
+	if (!dir)
+		return false;
 	snprintf(needle, sizeof(needle), "TORPOR_QEMU=%s:%s", state_dir_instance(vm->t->state), vm->uid);
-	while (dir && !found && (de = readdir(dir))) {
+	while (found == 0 && (de = readdir(dir))) {
 		pid_t pid = (pid_t)strtol(de->d_name, NULL, 10);
 
-		found = pid > 1 && has_our_socket(pid, needle) && tp_proc_identify(pid, proc, NULL);
+		if (pid > 1)
+			found = has_mark(pid, needle);
+		if (found > 0 && !tp_proc_identify(pid, proc, NULL))
+			found = 0;
 	}
-	if (dir)
-		closedir(dir);
-	return found;
+	sys = found < 0 ? errno : ESRCH;
+	closedir(dir);
+	errno = sys;
+	return found > 0;
 }

@@ -46,6 +46,7 @@ struct vm_qemu {
 	struct qmp_client *qmp;
 	struct qga_client *qga;
 	bool ready;			/* negotiated, features and status known */
+	bool schema_asked, schema_known;
 	bool adopted;
 	bool dying;			/* we killed it or sent quit: its end is no crash */
 	char status[32];		/* query-status, kept up to date by events and polls */
@@ -66,10 +67,11 @@ struct vm_qemu {
 /* For op ports. */
 uint64_t vm_action(struct vm *vm, struct op *op, const char *action, json_t *args_owned,
 		   struct tp_error *err);
-/* Takes up a QEMU that an earlier engine left: state.json's or the journal's pid. False: gone. */
+/* Takes up a QEMU that an earlier engine left: state.json's or the journal's pid. False: errno ESRCH:
+ * gone; any other: not known. */
 bool vm_adopt(struct vm *vm, const struct tp_proc *proc);
 /* The QEMU of this VM which no record names (the engine died while it was launched): by the mark
- * in its environment. False: none. */
+ * in its environment. False: errno ESRCH: none; any other: not known. */
 bool vm_find_stray(const struct vm *vm, struct tp_proc *proc);
 void vm_qemu_kill(struct vm *vm);		/* SIGKILL; the end follows from the loop */
 void vm_quits(struct vm *vm);		/* `quit` is about to be sent: its end is wanted */
