@@ -30,6 +30,7 @@ TP_LOG_SOURCE("engine");
 
 #define HOUSEKEEPING_EVERY 30.0		/* seconds */
 #define WORKER_WAIT 5.0
+#define CLOSING_LOOK 0.02
 
 struct api_state *engine_api(struct torpor *t)
 {
@@ -78,7 +79,9 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 	pools_recheck(t->pools);
 	for (struct vm *vm = t->vms; vm; vm = vm->next) {
 		vm_log_trim(vm);
-		if (vm->rest_dirty && !vm->op)
+		if (vm->undecided)
+			recover_vm(vm);
+		if (vm->rest_dirty && !vm->op && !vm->undecided)
 			vm_rest_save(vm);
 	}
 }
@@ -162,6 +165,12 @@ static void closing_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 
 	(void)events;
 	ev_timer_stop(loop, w);
+	/* What waits for the state directory is written first, unless that hangs. */
+	if (closed && io_worker_pending(t->worker) && tp_now_mono() < t->closing_until) {
+		ev_timer_set(w, CLOSING_LOOK, 0.);
+		ev_timer_start(loop, w);
+		return;
+	}
 	t->closed = NULL;
 	if (closed)
 		closed(t->closed_arg);
@@ -198,9 +207,11 @@ struct torpor *torpor_new(struct ev_loop *loop, const struct torpor_options *opt
 void torpor_shutdown(struct torpor *t, double limit, void (*done)(void *arg), void *arg)
 {
 	t->closing = true;
+	t->closing_until = tp_now_mono() + limit + WORKER_WAIT;
 	t->closed = done;
 	t->closed_arg = arg;
 	api_event(t, "TORPOR_SHUTDOWN", NULL, false, NULL);
+	ev_timer_stop(t->loop, &t->closing_timer);
 	ev_timer_set(&t->closing_timer, ops_close(t) ? limit : 0., 0.);
 	ev_timer_start(t->loop, &t->closing_timer);
 }
@@ -211,18 +222,23 @@ void torpor_free(struct torpor *t)
 		return;
 	ev_timer_stop(t->loop, &t->housekeeping);
 	ev_timer_stop(t->loop, &t->closing_timer);
+	t->closing = true;	/* what is answered on the way begins nothing new */
 	/* Operations first: what ends from here on must not look like a failure of theirs. */
-	for (struct vm *vm = t->vms; vm; vm = vm->next)
+	for (struct vm *vm = t->vms; vm; vm = vm->next) {
 		vm->op = NULL;
+		ops_queue_drop(vm, "Cancelled", "the engine has ended");
+	}
 	ops_abandon(t->ops);
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		vm_qemu_forget(vm);
-	io_worker_free(t->worker, WORKER_WAIT);
+	/* Ends of work in a pool still write to the state directory: its worker goes last. */
 	io_worker_free(t->disks, WORKER_WAIT);
 	pools_free(t->pools);
+	if (!io_worker_free(t->worker, WORKER_WAIT))
+		t->state = NULL;	/* a thread that hangs still has it */
 	sync_calls_free(t);
 	api_state_free(t->api);
-	ops_free(t->ops);
+	ops_free(TP_STEAL(t->ops));
 	while (t->vms)
 		vm_destroy(t->vms);
 	mover_context_close(&t->mover);

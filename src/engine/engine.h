@@ -41,6 +41,7 @@ struct torpor {
 	bool closing;			/* torpor_shutdown was called: no new operations */
 	struct ev_timer housekeeping;	/* log sizes, retries, once a minute */
 	struct ev_timer closing_timer;
+	double closing_until;		/* monotonic */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };

@@ -241,12 +241,12 @@ static void abandon(struct io_worker *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-void io_worker_free(struct io_worker *w, double limit)
+bool io_worker_free(struct io_worker *w, double limit)
 {
 	struct job *dropped, *finished;
 
 	if (!w)
-		return;
+		return true;
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
 	dropped = list_take_all(&w->todo);
@@ -262,7 +262,7 @@ void io_worker_free(struct io_worker *w, double limit)
 		pthread_cond_wait(&w->idle, &w->lock);	/* it is on its way out */
 	if (!w->over) {
 		abandon(w);
-		return;
+		return false;
 	}
 	finished = list_take_all(&w->finished);
 	pthread_mutex_unlock(&w->lock);
@@ -271,6 +271,7 @@ void io_worker_free(struct io_worker *w, double limit)
 	ev_async_stop(w->loop, &w->wake);
 	pthread_join(w->thread, NULL);
 	destroy(w);
+	return true;
 }
 
 bool io_worker_submit(struct io_worker *w, bool (*run)(void *arg, struct tp_error *err),

@@ -21,8 +21,9 @@ struct io_worker;
 
 struct io_worker *io_worker_new(struct ev_loop *loop, const char *name, struct tp_error *err);
 /* Waits at most `limit` seconds for what runs; what is queued is dropped (done is called with
- * TP_ECANCELLED). A thread that hangs is detached and its memory given up. */
-void io_worker_free(struct io_worker *w, double limit);
+ * TP_ECANCELLED). A thread that hangs is detached and its memory given up: false, what it works with
+ * must stay. */
+bool io_worker_free(struct io_worker *w, double limit);
 /* run on the thread, then done on the loop, with run's error or NULL. */
 bool io_worker_submit(struct io_worker *w, bool (*run)(void *arg, struct tp_error *err),
 		      void (*done)(void *arg, const struct tp_error *err), void *arg,

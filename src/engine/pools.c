@@ -50,8 +50,9 @@ void pools_free(struct pools *ps)
 		struct engine_pool *p = ps->first;
 
 		ps->first = p->next;
-		io_worker_free(p->worker, 2.0);
-		pool_close(p->storage);
+		/* A thread that hangs in its storage may come back and use it. */
+		if (io_worker_free(p->worker, 2.0))
+			pool_close(p->storage);
 		json_decref(p->images);
 		free(p->path);
 		free(p);
@@ -75,22 +76,59 @@ static void keep_catalogue(struct engine_pool *p, const json_t *entries)
 		json_object_set(p->images, tp_json_str(entry, "id"), entry);
 }
 
+/* What one look finds; made on the worker, taken over on the loop. */
+struct look {
+	struct engine_pool *p;
+	struct pool *storage;		/* looked at; opened by this look where it was NULL */
+	struct pool_space space;
+	json_t *entries;
+	bool opened;
+};
+
+static bool look_run(void *arg, struct tp_error *err)
+{
+	struct look *l = arg;
+
+	if (!l->storage) {
+		l->storage = pool_open(l->p->name, l->p->path, l->p->quota, state_dir_instance(l->p->ps->t->state),
+				       true, err);
+		l->opened = l->storage != NULL;
+	}
+	if (!l->storage)
+		return false;
+	l->entries = pool_catalogue(l->storage, NULL, CATALOGUE_MAX, err);
+	return l->entries && pool_space(l->storage, &l->space, err);
+}
+
+/* The result becomes the pool's. */
+static void look_take(struct look *l, const struct tp_error *err)
+{
+	struct engine_pool *p = l->p;
+
+	if (err) {
+		if (l->opened)
+			pool_close(l->storage);
+		if (!p->storage)
+			p->why = *err;
+		return;
+	}
+	if (l->opened)
+		tp_info("pool=%s path=%s images=%zu fs=%s", p->name, p->path, json_array_size(l->entries),
+			l->space.fs);
+	p->storage = l->storage;
+	p->space = l->space;
+	keep_catalogue(p, l->entries);
+}
+
 static bool open_pool(struct engine_pool *p)
 {
-	tp_autojson json_t *entries = NULL;
+	struct look l = { .p = p };
+	struct tp_error err = TP_ERROR_INIT;
+	bool ok = look_run(&l, &err);
 
-	tp_error_clear(&p->why);
-	p->storage = pool_open(p->name, p->path, p->quota, state_dir_instance(p->ps->t->state), true, &p->why);
-	if (!p->storage)
-		return false;
-	entries = pool_catalogue(p->storage, NULL, CATALOGUE_MAX, &p->why);
-	if (!entries || !pool_space(p->storage, &p->space, &p->why)) {
-		pool_close(TP_STEAL(p->storage));
-		return false;
-	}
-	keep_catalogue(p, entries);
-	tp_info("pool=%s path=%s images=%zu fs=%s", p->name, p->path, json_array_size(entries), p->space.fs);
-	return true;
+	look_take(&l, ok ? NULL : &err);
+	json_decref(l.entries);
+	return ok;
 }
 
 bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t quota, struct tp_error *err)
@@ -141,33 +179,17 @@ struct engine_pool *pools_need(struct pools *ps, const char *name, struct tp_err
 
 /* --- looking again, on the worker --- */
 
-struct look {
-	struct engine_pool *p;
-	struct pool *storage;
-	struct pool_space space;
-	json_t *entries;
-};
-
-static bool look_run(void *arg, struct tp_error *err)
-{
-	struct look *l = arg;
-
-	l->entries = pool_catalogue(l->storage, NULL, CATALOGUE_MAX, err);
-	return l->entries && pool_space(l->storage, &l->space, err);
-}
-
 static void look_done(void *arg, const struct tp_error *err)
 {
 	struct look *l = arg;
+	bool missing = !l->p->storage;
 
-	if (!err || err->code != TP_ECANCELLED)
-		l->p->looking = false;
-	if (err && err->code != TP_ECANCELLED)
+	l->p->looking = false;
+	if (err && err->code != TP_ECANCELLED && !missing)
 		tp_warn("pool=%s cannot be looked at: %s", l->p->name, err->text);
-	if (!err) {
-		keep_catalogue(l->p, l->entries);
-		l->p->space = l->space;
-	}
+	look_take(l, err);
+	if (missing && l->p->storage)
+		tell(l->p, "ok");
 	json_decref(l->entries);
 	free(l);
 }
@@ -188,12 +210,8 @@ static void look_again(struct engine_pool *p)
 
 void pools_recheck(struct pools *ps)
 {
-	for (struct engine_pool *p = ps->first; p; p = p->next) {
-		if (p->storage)
-			look_again(p);
-		else if (open_pool(p))
-			tell(p, "ok");
-	}
+	for (struct engine_pool *p = ps->first; p; p = p->next)
+		look_again(p);
 }
 
 const char *engine_pool_name(const struct engine_pool *p)
@@ -216,6 +234,11 @@ struct io_worker *engine_pool_worker(const struct engine_pool *p)
 static bool in_use(struct torpor *t, const char *id)
 {
 	for (struct vm *vm = t->vms; vm; vm = vm->next) {
+		char owner[TP_NAME_MAX + 1];
+
+		/* Its journal may not have been read. */
+		if (vm->undecided && pool_image_vm(id, owner) && strcmp(owner, vm->name) == 0)
+			return true;
 		const char *used = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
 
 		if (used && strcmp(used, id) == 0)
