@@ -248,6 +248,7 @@ void op_hold(struct op *op, unsigned res);	/* from now its end fails the current
 void op_release(struct op *op, unsigned res);
 bool op_going_back(const struct op *op);
 bool op_committed(const struct op *op);
+bool op_barred(const struct op *op);		/* stuck at an undo with OPF_BARRIER: no `cont` */
 bool op_late(const struct op *op);		/* past the deadline: shorten waits */
 void op_warn(struct op *op, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void op_result(struct op *op, const char *key, json_t *value_owned);	/* of record.result */

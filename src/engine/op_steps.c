@@ -283,6 +283,11 @@ bool op_committed(const struct op *op)
 	return op->committed;
 }
 
+bool op_barred(const struct op *op)
+{
+	return op->blocked;
+}
+
 bool op_late(const struct op *op)
 {
 	return op->late;

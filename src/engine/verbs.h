@@ -41,12 +41,14 @@ struct sync_call {
 	char vm[TP_NAME_MAX + 1];
 	struct ev_timer timer;
 	sync_fn tick;			/* when the timer fires */
-	double until;			/* monotonic */
+	double until, limit;		/* monotonic: of the present stage, of the whole */
 	int stage;
 	uint64_t qmp;			/* outstanding command, to be forgotten */
 	sync_fn then;			/* after the status was read */
 	json_t *data;
 };
+/* The VM named by the call; NULL: answered. */
+struct vm *verb_vm(struct api_call *call);
 /* NULL: answered with an error. */
 struct sync_call *sync_new(struct api_call *call, struct vm *vm);
 struct vm *sync_vm(struct sync_call *s);		/* NULL: undefined meanwhile */

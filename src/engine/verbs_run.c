@@ -15,24 +15,14 @@
 #define START_TIMEOUT 60.0	/* seconds */
 #define QUIT_ROLLBACK 10.0	/* seconds for the operation that vm-quit cancels */
 #define QUIT_WAIT 3.0		/* from quit to SIGKILL */
+#define QUIT_LIMIT 15.0
+#define SYNC_LIMIT 8.0
 #define LOOK_EVERY 0.02
-
-/* The VM named by the call; NULL: answered. */
-static struct vm *named_vm(struct api_call *call)
-{
-	const char *name = tp_json_str(api_args(call), "name");
-	struct tp_error err = TP_ERROR_INIT;
-	struct vm *vm = vm_need(api_engine(call), name, &err);
-
-	if (!vm)
-		api_error(call, &err, json_pack("{s:s?}", "vm", name));
-	return vm;
-}
 
 /* Free and in a state for the verb; NULL: answered. */
 static struct vm *ready_vm(struct api_call *call, enum verb verb)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	json_t *data = NULL;
 
@@ -78,7 +68,10 @@ static void discarded_then_boot(void *arg, const struct tp_error *err)
 	struct vm *vm = sync_vm(s);
 
 	if (err || !vm) {
-		sync_error(s, err, NULL);
+		struct tp_error why = TP_ERROR_INIT;
+
+		tp_fail_class(&why, TP_ESTATE, "NotFound", "VM %s was undefined meanwhile", s->vm);
+		sync_error(s, err ? err : &why, NULL);
 		return;
 	}
 	vm_rest_text(vm, "shutoff", "discarded");
@@ -103,7 +96,7 @@ static void boot_discarding(struct api_call *call, struct vm *vm)
 void api_vm_start(struct api_call *call)
 {
 	const char *mode = tp_json_str(api_args(call), "mode");
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 
 	if (!vm)
 		return;
@@ -126,7 +119,7 @@ void api_vm_start(struct api_call *call)
 
 void api_vm_restore(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 
 	if (vm)
 		ops_submit(call, vm, &plan_restore, ops_timeout(call, ops_default_timeout(vm)));
@@ -134,7 +127,7 @@ void api_vm_restore(struct api_call *call)
 
 void api_vm_hibernate(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	double by_spec;
 	size_t i;
 	json_t *method;
@@ -155,7 +148,7 @@ void api_vm_hibernate(struct api_call *call)
 
 void api_vm_powerdown(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 
 	if (vm)
 		ops_submit(call, vm, &plan_powerdown, powerdown_limit(vm, api_args(call)));
@@ -163,14 +156,31 @@ void api_vm_powerdown(struct api_call *call)
 
 /* --- pause, resume, reset --- */
 
+static void late(struct sync_call *s, const char *what)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	tp_fail_class(&err, TP_ETIMEOUT, "Timeout", "VM %s %s within the time of this command", s->vm, what);
+	sync_error(s, &err, NULL);
+}
+
+static void paused(struct sync_call *s);
+
+static void pause_look(struct sync_call *s)
+{
+	sync_qmp(s, QMP_QUERY_STATUS, NULL, paused);
+}
+
 static void paused(struct sync_call *s)
 {
 	struct vm *vm = sync_vm(s);
 
-	if (vm && vm_running(vm))
-		sync_qmp(s, QMP_QUERY_STATUS, NULL, paused);
-	else
+	if (!vm || !vm_running(vm))
 		sync_reply(s, NULL);
+	else if (tp_now_mono() >= s->until)
+		late(s, "did not pause");
+	else
+		sync_after(s, LOOK_EVERY, pause_look);
 }
 
 void api_vm_pause(struct api_call *call)
@@ -182,6 +192,7 @@ void api_vm_pause(struct api_call *call)
 		return;
 	vm_rest_set(vm, "paused-by", json_string("user"));
 	vm_rest_save(vm);
+	s->until = tp_now_mono() + SYNC_LIMIT;
 	sync_qmp(s, QMP_STOP, NULL, paused);
 }
 
@@ -204,10 +215,24 @@ static void resumed(struct sync_call *s)
 	sync_reply(s, NULL);
 }
 
+/* Refused and still paused: not one instruction ran, so what was marked for it is taken back. */
+static void refused(struct sync_call *s)
+{
+	const char *status;
+	struct vm *vm = sync_vm(s);
+	struct tp_error err = TP_ERROR_INIT;
+
+	status = vm ? vm_qemu_status(vm) : "";
+	if (strcmp(status, "paused") == 0 && tp_json_bool(vm->rest, "ran", false) &&
+	    json_object_get(vm->rest, "image"))
+		vm_image_unmark(vm);
+	tp_fail_class(&err, TP_EQMP, tp_json_str(s->data, "class"), "%s", tp_json_str(s->data, "desc"));
+	sync_error(s, &err, json_pack("{s:O}", "qemu", json_object_get(s->data, "qemu")));
+}
+
 static void cont_done(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
 {
 	struct sync_call *s = arg;
-	struct vm *vm = sync_vm(s);
 
 	(void)reply;
 	s->qmp = 0;
@@ -215,29 +240,48 @@ static void cont_done(void *arg, const json_t *reply, const json_t *qemu_error, 
 		sync_qmp(s, QMP_QUERY_STATUS, NULL, resumed);
 		return;
 	}
-	/* Refused by QEMU itself: not one instruction ran, so what was marked for it is taken back. */
-	if (vm && qemu_error && tp_json_bool(vm->rest, "ran", false) && json_object_get(vm->rest, "image"))
-		vm_image_unmark(vm);
-	sync_error(s, err, qemu_error ? json_pack("{s:O}", "qemu", qemu_error) : NULL);
+	s->data = qemu_error ? json_pack("{s:s, s:s, s:O}", "class", tp_error_class(err), "desc", err->text, "qemu",
+					 qemu_error) : NULL;
+	if (s->data)
+		sync_qmp(s, QMP_QUERY_STATUS, NULL, refused);
+	else
+		sync_error(s, err, NULL);
+}
+
+/*
+ * An operation that is stuck in its roll-back may leave the guest paused: vm-resume frees it. Never
+ * past a commit, nor beside a manifest that cannot be removed: the VM is its image there.
+ */
+static bool may_continue(const struct vm *vm)
+{
+	return !vm->op || (op_status(vm->op) == OP_STUCK && op_going_back(vm->op) && !op_barred(vm->op));
 }
 
 static void send_cont(struct sync_call *s)
 {
 	struct vm *vm = sync_vm(s);
 	struct tp_error err = TP_ERROR_INIT;
+	json_t *data = NULL;
 
 	if (!vm || !vm->qemu || !vm->qemu->qmp)
 		tp_fail_class(&err, TP_EQMP, "QemuExited", "VM %s has no QEMU that answers", s->vm);
+	else if (!may_continue(vm))
+		ops_free_for(vm, &err, &data);
 	else
 		s->qmp = qmp_client_send(vm->qemu->qmp, QMP_CONT, NULL, NULL, 8.0, cont_done, s, &err);
-	if (!s->qmp)
-		sync_error(s, &err, NULL);
+	if (s->qmp)
+		return;
+	/* Marked for this one alone, which was not sent: an operation began meanwhile, or QEMU ended. */
+	if (vm && s->stage == 1 && json_object_get(vm->rest, "image"))
+		vm_image_unmark(vm);
+	sync_error(s, &err, data);
 }
 
 static void marked(void *arg, const struct tp_error *err)
 {
 	struct sync_call *s = arg;
 
+	s->stage = 1;
 	if (err)
 		sync_error(s, err, NULL);
 	else
@@ -246,14 +290,13 @@ static void marked(void *arg, const struct tp_error *err)
 
 void api_vm_resume(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	struct sync_call *s;
 
 	if (!vm)
 		return;
-	/* An operation that is stuck in its roll-back may leave the guest paused: this frees it. */
-	if (!vm->op || op_status(vm->op) != OP_STUCK)
+	if (!vm->op || !may_continue(vm))
 		vm = ready_vm(call, VERB_RESUME);
 	s = vm ? sync_new(call, vm) : NULL;
 	if (!s)
@@ -312,6 +355,10 @@ static void quit_look(struct sync_call *s)
 		sync_reply(s, NULL);
 		return;
 	}
+	if (tp_now_mono() >= s->limit) {
+		late(s, "did not end");
+		return;
+	}
 	if (s->stage == 0 && vm->qemu && (!vm->op || over))
 		quit_begin(s, vm);
 	if (s->stage == 1 && tp_now_mono() >= s->until) {
@@ -323,7 +370,7 @@ static void quit_look(struct sync_call *s)
 
 void api_vm_quit(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct sync_call *s;
 
 	if (!vm)
@@ -337,6 +384,7 @@ void api_vm_quit(struct api_call *call)
 		return;
 	ops_queue_drop(vm, "Cancelled", "the VM was told to quit");
 	s->until = tp_now_mono() + QUIT_ROLLBACK;
+	s->limit = tp_now_mono() + QUIT_LIMIT;
 	if (vm->op)
 		op_cancel(vm->op, NULL);
 	sync_after(s, LOOK_EVERY, quit_look);
@@ -400,7 +448,7 @@ void api_vm_monitor(struct api_call *call)
 	const json_t *args = api_args(call);
 	const char *command = tp_json_str(args, "execute");
 	json_t *command_args = json_object_get(args, "arguments"), *data = NULL;
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	struct sync_call *s;
 

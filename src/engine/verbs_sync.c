@@ -14,6 +14,17 @@
 #include "engine/vm_monitor.h"
 #include "engine/vm_runtime.h"
 
+struct vm *verb_vm(struct api_call *call)
+{
+	const char *name = tp_json_str(api_args(call), "name");
+	struct tp_error err = TP_ERROR_INIT;
+	struct vm *vm = vm_need(api_engine(call), name, &err);
+
+	if (!vm)
+		api_error(call, &err, json_pack("{s:s?}", "vm", name));
+	return vm;
+}
+
 static void tick_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 {
 	struct sync_call *s = w->data;

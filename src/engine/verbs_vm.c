@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* verbs_vm.c - Verbs on the definition of a VM, and queries */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/tp_json.h"
+#include "base/tp_time.h"
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/recover.h"
 #include "engine/spec.h"
 #include "engine/verbs.h"
 #include "engine/vm_hooks.h"
@@ -16,17 +19,7 @@
 #include "engine/vm_runtime.h"
 
 #define QUERY_VMS_LIMIT 1000
-
-static struct vm *named_vm(struct api_call *call)
-{
-	const char *name = tp_json_str(api_args(call), "name");
-	struct tp_error err = TP_ERROR_INIT;
-	struct vm *vm = vm_need(api_engine(call), name, &err);
-
-	if (!vm)
-		api_error(call, &err, json_pack("{s:s?}", "vm", name));
-	return vm;
-}
+#define RESOLVE_LIMIT 8.0	/* seconds for QEMU's end */
 
 /* --- define --- */
 
@@ -49,6 +42,9 @@ static bool define_run(void *arg, struct tp_error *err)
 
 static void define_failed(struct define_job *d, struct vm *vm)
 {
+	/* Somebody may have started it meanwhile: then it stays for as long as this engine does. */
+	if (d->fresh && (vm->op || vm->qemu))
+		return;
 	if (d->fresh) {
 		state_dir_vm_remove(d->t->state, vm->name, NULL);
 		vm_destroy(vm);
@@ -167,8 +163,11 @@ static void reset_disks(struct vm *vm, const json_t *reset)
 	json_t *present = json_object_get(vm->rest, "disks"), *id;
 	size_t i;
 
+	if (!present || !json_array_size(reset))
+		return;
 	json_array_foreach(reset, i, id)
 		json_object_del(present, json_string_value(id));
+	vm_rest_save(vm);
 }
 
 /* spec: taken. */
@@ -180,6 +179,8 @@ static bool define(struct api_call *call, const char *name, json_t *spec_owned, 
 	const json_t *reset = json_object_get(api_args(call), "reset-disks");
 	bool fresh = !vm;
 
+	if (vm && vm->gone)
+		return vm_need(t, name, err) != NULL;
 	if (!check_generation(vm, api_args(call), err, data) || !check_spec(t, name, spec, err, data))
 		return false;
 	if (vm && !check_disks(vm, spec, reset, err, data))
@@ -196,9 +197,10 @@ static bool define(struct api_call *call, const char *name, json_t *spec_owned, 
 	before = TP_STEAL(vm->spec);
 	vm->spec = TP_STEAL(spec);
 	vm->generation++;
-	reset_disks(vm, reset);
-	if (write_spec(call, vm, fresh, before, err))
+	if (write_spec(call, vm, fresh, before, err)) {
+		reset_disks(vm, reset);
 		return true;
+	}
 	if (fresh) {
 		vm_destroy(vm);
 		return false;
@@ -232,143 +234,13 @@ void api_vm_define(struct api_call *call)
 
 void api_vm_set(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	json_t *data = NULL;
 
 	if (vm && !define(call, vm->name, tp_json_merge_patch(vm->spec, json_object_get(api_args(call), "merge")),
 			  &err, &data))
 		api_error(call, &err, data);
-}
-
-/* --- undefine --- */
-
-static json_t *images_of(struct vm *vm)
-{
-	tp_autojson json_t *all = pools_images(vm->t->pools);
-	json_t *mine = json_array(), *image;
-	size_t i;
-
-	json_array_foreach(all, i, image)
-		if (strcmp(tp_json_str(image, "vm"), vm->name) == 0)
-			json_array_append(mine, json_object_get(image, "id"));
-	return mine;
-}
-
-struct undefine {
-	struct torpor *t;
-	struct api_call *call;
-	char name[TP_NAME_MAX + 1];
-	json_t *images;			/* to be deleted */
-};
-
-static bool undefine_run(void *arg, struct tp_error *err)
-{
-	struct undefine *u = arg;
-	tp_autoclose int run = tp_open_dir(u->t->runtime_dir, NULL);
-
-	/* Sockets and what the user's QEMU left beside them; what is more than that stays. */
-	if (run >= 0)
-		tp_remove_dir(run, u->name, NULL);
-	/* state.json's predecessor may still be on its way: this runs behind it on the same worker. */
-	return state_dir_vm_remove(u->t->state, u->name, err);
-}
-
-static void undefine_done(void *arg, const struct tp_error *err)
-{
-	struct undefine *u = arg;
-
-	if (err) {
-		api_error(u->call, err, NULL);
-	} else {
-		api_event(u->t, "VM_UNDEFINED", u->name, false, json_pack("{s:s}", "vm", u->name));
-		api_reply(u->call, json_object());
-	}
-	json_decref(u->images);
-	free(u);
-}
-
-static void delete_next(struct undefine *u);
-
-static void deleted(struct api_call *call, void *arg, const struct tp_error *err)
-{
-	struct undefine *u = arg;
-
-	if (!err) {
-		delete_next(u);
-		return;
-	}
-	api_error(call, err, NULL);
-	json_decref(u->images);
-	free(u);
-}
-
-static void delete_next(struct undefine *u)
-{
-	struct vm *vm = vm_find(u->t, u->name);
-	struct tp_error err = TP_ERROR_INIT;
-
-	if (json_array_size(u->images)) {
-		tp_autojson json_t *id = json_incref(json_array_get(u->images, 0));
-
-		json_array_remove(u->images, 0);
-		if (!image_delete_async(u->call, json_string_value(id), deleted, u, &err))
-			deleted(u->call, u, &err);
-		return;
-	}
-	if (vm)
-		vm_destroy(vm);
-	if (!io_worker_submit(u->t->worker, undefine_run, undefine_done, u, &err))
-		undefine_done(u, &err);
-}
-
-static bool may_undefine(struct vm *vm, const char *images, json_t *mine, struct tp_error *err, json_t **data)
-{
-	bool keep_running = tp_json_bool(*data, "keep-running", false);
-
-	*data = NULL;
-	if (!ops_free_for(vm, err, data))
-		return false;
-	if (vm->qemu && !keep_running) {
-		*data = json_pack("{s:s}", "use", "vm-quit");
-		return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s is running: power it down first, or give "
-				     "\"keep-running\": true", vm->name);
-	}
-	if (strcmp(images, "refuse") == 0 && json_array_size(mine)) {
-		*data = json_pack("{s:O, s:s}", "images", mine, "use", "vm-discard");
-		return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s has saved memory (image %s): give \"images\": "
-				     "\"keep\" or \"delete\"", vm->name, json_string_value(json_array_get(mine, 0)));
-	}
-	return true;
-}
-
-void api_vm_undefine(struct api_call *call)
-{
-	const json_t *args = api_args(call);
-	const char *images = tp_json_str(args, "images");
-	struct vm *vm = named_vm(call);
-	struct tp_error err = TP_ERROR_INIT;
-	tp_autojson json_t *mine = vm ? images_of(vm) : NULL;
-	json_t *data = (json_t *)args;
-	struct undefine *u;
-
-	if (!vm)
-		return;
-	images = images ? images : "refuse";
-	if (!may_undefine(vm, images, mine, &err, &data)) {
-		api_error(call, &err, data);
-		return;
-	}
-	u = calloc(1, sizeof(*u));
-	if (!u) {
-		tp_fail_nomem(&err);
-		api_error(call, &err, NULL);
-		return;
-	}
-	*u = (struct undefine){ .t = vm->t, .call = call,
-				.images = strcmp(images, "delete") == 0 ? json_incref(mine) : json_array() };
-	snprintf(u->name, sizeof(u->name), "%s", vm->name);
-	delete_next(u);
 }
 
 /* --- discard, resolve --- */
@@ -394,7 +266,7 @@ static void discarded(void *arg, const struct tp_error *err)
 
 void api_vm_discard(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	json_t *data = NULL;
 	struct sync_call *s;
@@ -420,12 +292,21 @@ void api_vm_discard(struct api_call *call)
 static void resolved(struct sync_call *s)
 {
 	struct vm *vm = sync_vm(s);
+	const char *rest = vm ? tp_json_str(vm->rest, "rest") : "";
+	struct tp_error err = TP_ERROR_INIT;
 
-	if (vm && vm->qemu) {
+	if (vm && vm->qemu && tp_now_mono() < s->until) {
 		sync_after(s, 0.05, resolved);
 		return;
 	}
-	if (vm) {
+	if (vm && vm->qemu) {
+		tp_fail_class(&err, TP_ETIMEOUT, "Timeout", "QEMU of VM %s (pid %d) does not end", vm->name,
+			      (int)vm->qemu->proc.pid);
+		sync_error(s, &err, NULL);
+		return;
+	}
+	/* Its end may have given it its image back: then it is hibernated. */
+	if (strcmp(rest, "lost") == 0 || strcmp(rest, "crashed") == 0) {
 		vm_rest_text(vm, "shutoff", "quit");
 		vm_rest_save(vm);
 		vm_refresh(vm);
@@ -433,14 +314,28 @@ static void resolved(struct sync_call *s)
 	sync_reply(s, NULL);
 }
 
+/* Looks for a QEMU that is not known. False: it cannot be looked for now. */
+static bool look_for_qemu(struct vm *vm, struct tp_error *err)
+{
+	struct tp_proc p;
+
+	if (vm->undecided)
+		recover_vm(vm);
+	if (vm->qemu || vm->op)
+		return true;
+	if (!vm->undecided && ((vm_find_stray(vm, &p) && vm_adopt(vm, &p)) || errno == ESRCH))
+		return true;
+	return tp_fail_class(err, TP_ESYS, "IOError", "it cannot be looked at whether QEMU of VM %s runs: %s", vm->name,
+			     strerror(errno));
+}
+
 /* lost: "here": what still runs is taken up again; "nobody": nothing of it runs any more. */
 void api_vm_resolve(struct api_call *call)
 {
 	const char *owner = tp_json_str(api_args(call), "owner");
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 	struct tp_error err = TP_ERROR_INIT;
 	struct sync_call *s;
-	struct tp_proc p;
 
 	if (!vm)
 		return;
@@ -450,8 +345,10 @@ void api_vm_resolve(struct api_call *call)
 		api_error(call, &err, json_pack("{s:s}", "use", "query-vm"));
 		return;
 	}
-	if (!vm->qemu && vm_find_stray(vm, &p))
-		vm_adopt(vm, &p);
+	if (!look_for_qemu(vm, &err)) {
+		api_error(call, &err, NULL);
+		return;
+	}
 	if (strcmp(owner, "here") == 0 && vm->qemu) {
 		vm_rest_text(vm, "running", "ok");
 		vm_rest_save(vm);
@@ -462,6 +359,7 @@ void api_vm_resolve(struct api_call *call)
 	s = sync_new(call, vm);
 	if (!s)
 		return;
+	s->until = tp_now_mono() + RESOLVE_LIMIT;
 	vm_qemu_kill(vm);
 	resolved(s);
 }
@@ -470,7 +368,7 @@ void api_vm_resolve(struct api_call *call)
 
 void api_query_vm(struct api_call *call)
 {
-	struct vm *vm = named_vm(call);
+	struct vm *vm = verb_vm(call);
 
 	if (vm)
 		api_reply(call, vm_describe(vm, api_role(call) != TORPOR_ROLE_READ));

@@ -2,7 +2,7 @@
 /* vm_image.c - The image of a VM outside operations: given back, marked as run, thrown away */
 #include "engine/vm_image.h"
 
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,32 +107,101 @@ bool vm_image_give_back(struct vm *vm, bool retake)
 bool vm_image_must_mark(const struct vm *vm)
 {
 	return json_object_get(vm->rest, "image") && tp_json_bool(vm->rest, "consumed", false) &&
-	       !tp_json_bool(vm->rest, "ran", false);
+	       (vm->marking || !tp_json_bool(vm->rest, "ran", false));
 }
 
 static bool mark_ran(struct job *j, struct tp_error *err)
 {
 	return pool_image_consumed(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
-				   json_object_get(j->in, "why"), err) &&
-	       state_vm_write((int)tp_json_int(j->in, "dirfd", -1), "state.json", json_object_get(j->in, "rest"), err);
+				   json_object_get(j->in, "why"), err);
+}
+
+static json_t *mark_input(struct vm *vm, bool ran)
+{
+	json_t *in = own_image(vm);
+	char at[TP_TIME_TEXT];
+
+	tp_json_set(in, "why", json_pack("{s:s, s:s, s:b}", "operation", "vm-resume", "at",
+					 tp_time_format(tp_now_us(), at), "ran", ran));
+	return in;
+}
+
+/*
+ * First the mark in the pool, then state.json, by the worker that always writes it: so no older
+ * state.json comes after it. Until both are on the platter the VM is "marking" and nobody sends cont.
+ */
+struct marking {
+	struct torpor *t;
+	char vm[TP_NAME_MAX + 1];
+	void (*done)(void *arg, const struct tp_error *err);
+	void *arg;
+	struct op_job *rest;
+};
+
+static void marking_over(struct marking *m, struct vm *vm, const struct tp_error *err)
+{
+	if (vm)
+		vm->marking = false;
+	m->done(m->arg, err);
+	free(m);
+}
+
+static bool rest_run(void *arg, struct tp_error *err)
+{
+	struct marking *m = arg;
+
+	return m->rest->run(m->rest, err);
+}
+
+static void rest_done(void *arg, const struct tp_error *err)
+{
+	struct marking *m = arg;
+	struct vm *vm = vm_find(m->t, m->vm);
+
+	m->rest->free(m->rest);
+	if (err && vm)
+		vm_rest_set(vm, "ran", NULL);
+	marking_over(m, vm, err);
+}
+
+static void marked_in_pool(void *arg, const struct tp_error *err)
+{
+	struct marking *m = arg;
+	struct vm *vm = vm_find(m->t, m->vm);
+	struct tp_error why = TP_ERROR_INIT;
+
+	if (err || !vm) {
+		tp_fail_class(&why, TP_ESTATE, "NotFound", "VM %s was undefined meanwhile", m->vm);
+		marking_over(m, vm, err ? err : &why);
+		return;
+	}
+	vm_rest_set(vm, "ran", json_true());
+	m->rest = vm_rest_job(vm);
+	if (m->rest && io_worker_submit(vm->t->worker, rest_run, rest_done, m, &why))
+		return;
+	if (m->rest)
+		m->rest->free(m->rest);
+	tp_fail_nomem(&why);
+	vm_rest_set(vm, "ran", NULL);
+	marking_over(m, vm, &why);
 }
 
 bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
 		   struct tp_error *err)
 {
-	json_t *in = own_image(vm);
-	char at[TP_TIME_TEXT];
+	struct marking *m;
 
-	vm_rest_set(vm, "ran", json_true());
-	vm_rest_set(vm, "guest-ran", json_true());
-	tp_json_set(in, "why", json_pack("{s:s, s:s, s:b}", "operation", "vm-resume", "at",
-					 tp_time_format(tp_now_us(), at), "ran", 1));
-	tp_json_set(in, "rest", json_deep_copy(vm->rest));
-	tp_json_set(in, "dirfd", json_integer(vm->dirfd));
-	if (submit(vm, mark_ran, in, NULL, done, arg, err))
-		return true;
-	vm_rest_set(vm, "ran", NULL);
-	return false;
+	if (vm->marking)
+		return tp_fail_class(err, TP_ESTATE, "Busy", "VM %s is being resumed already", vm->name);
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return tp_fail_nomem(err);
+	*m = (struct marking){ .t = vm->t, .done = done, .arg = arg };
+	snprintf(m->vm, sizeof(m->vm), "%s", vm->name);
+	vm->marking = submit(vm, mark_ran, mark_input(vm, true), NULL, marked_in_pool, m, err);
+	if (!vm->marking)
+		free(m);
+	return vm->marking;
 }
 
 static void dropped(struct image_task *task)
@@ -160,15 +229,9 @@ void vm_image_ran(struct vm *vm)
 
 void vm_image_unmark(struct vm *vm)
 {
-	json_t *in = own_image(vm);
-	char at[TP_TIME_TEXT];
-
 	vm_rest_set(vm, "ran", NULL);
-	tp_json_set(in, "why", json_pack("{s:s, s:s, s:b}", "operation", "vm-resume", "at",
-					 tp_time_format(tp_now_us(), at), "ran", 0));
-	tp_json_set(in, "rest", json_deep_copy(vm->rest));
-	tp_json_set(in, "dirfd", json_integer(vm->dirfd));
-	submit(vm, mark_ran, in, NULL, NULL, NULL, NULL);
+	vm_rest_save(vm);
+	submit(vm, mark_ran, mark_input(vm, false), NULL, NULL, NULL, NULL);
 }
 
 /* --- thrown away --- */

@@ -14,7 +14,8 @@ bool vm_image_give_back(struct vm *vm, bool retake);
 /* Restored and never run: "ran" must be on the platter before the first cont. */
 bool vm_image_must_mark(const struct vm *vm);
 /*
- * Writes "ran" (mark and state.json), then done (from the loop), err NULL or why not. After the cont:
+ * Writes "ran" (mark and state.json), then done (from the loop), err NULL or why not; Busy while
+ * another one does. After the cont:
  * vm_image_ran() throws the image away unless it is kept; a refused cont: vm_image_unmark().
  */
 bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
