@@ -170,8 +170,6 @@ static void lose_qemu(struct op_model_world *w, const json_t *data)
 
 	tp_fail_class(&why, TP_ESTATE, "QemuExited", "QEMU of VM vm1 ended: %s",
 		      tp_json_str(data, "log-tail"));
-	if (w->c->gone)
-		w->c->gone(w, tp_json_str(data, "log-tail"));
 	op_lost(w->op, OP_RES_QEMU, &why, data);
 }
 
@@ -228,6 +226,8 @@ static void happen(struct op_model_world *w, struct op_model_event *e)
 		run_job(e);
 	if (e->type == EVENT_SYNC && !e->ev.err && w->synced < e->gen)
 		w->synced = e->gen;
+	if (e->type == EVENT_QEMU && strcmp(e->name, "QEMU_GONE") == 0 && !w->crashed && w->c->gone)
+		w->c->gone(w, tp_json_str(e->data, "log-tail"));
 	if (w->op && !w->over && !w->crashed && !e->silent)
 		tell(w, e);
 	free_event(e);

@@ -350,13 +350,19 @@ static bool port_mover_send(struct op *op, json_t *message_owned, struct tp_erro
 	return true;
 }
 
+/* The mover as this daemon knows it. */
+static bool has_mover(const struct op_model_world *w)
+{
+	return w->mover_alive && !(w->mover_orphan && w->hide_orphan);
+}
+
 static void port_mover_kill(struct op *op)
 {
 	struct op_model_world *w = op_model_current();
 	struct fate fate = effect(w, "kill", w->mover_job);
 
 	(void)op;
-	if (!(fate.deaf && w->crashed))
+	if (has_mover(w) && !(fate.deaf && w->crashed))
 		op_model_mover_dies(w, 9, "");
 	effected(w, "kill", w->mover_job);
 }
@@ -364,7 +370,7 @@ static void port_mover_kill(struct op *op)
 static bool port_mover_alive(struct op *op)
 {
 	(void)op;
-	return op_model_current()->mover_alive;
+	return has_mover(op_model_current());
 }
 
 static bool port_qemu_alive(struct op *op)

@@ -98,7 +98,8 @@ static void mover_progress(struct op_model_world *w, unsigned gen)
 static void mover_hello(struct op_model_world *w, unsigned gen)
 {
 	if (gen == w->mover_gen && w->mover_alive)
-		op_model_mover_says(w, "hello", json_pack("{s:i, s:i}", "protocol", 1, "pid", 77));
+		op_model_mover_says(w, "hello", json_pack("{s:i, s:i}", "protocol", 1, "pid",
+							  w->mover_pid));
 }
 
 static void mover_seals(struct op_model_world *w, unsigned gen)

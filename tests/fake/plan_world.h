@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * plan_world.h - The model's world around a real engine: real plans, real pool, real disk file
+ *
+ * One engine (torpor_new) with one VM serves all runs of a test program. Its operations get the
+ * model's ports instead of the engine's; file work of the steps is really done, on a memory file
+ * system where there is one. The model's QEMU writes to the disk whenever a real one might: when its
+ * nodes become active, and while its guest runs. So an image that is offered at the end must have
+ * the fingerprints of the disk as it is then.
+ *
+ * Checked at each effect and at the end of each run: no image is offered while the guest runs or
+ * after it ran; QEMU is not ended on purpose before the commit is on the platter, and the image of
+ * a restore stays until the guest has run. At the end: the table of journal.md 4; nothing is left.
+ */
+#ifndef PLAN_WORLD_H
+#define PLAN_WORLD_H
+
+#include "fake/op_model.h"
+
+struct plan_case {
+	struct op_model_case model;	/* first; made by plan_case() */
+	const char *kind;		/* of the plan */
+	bool old;			/* QEMU 7.2: no blockdev-set-active, no exit-on-error */
+	bool paused;			/* hibernate: before; restore: saved in it; start: asked for */
+	bool stay;			/* restore: "paused" is asked for */
+	bool keep;			/* the image stays after a restore */
+	bool diskless;
+	bool ignores;			/* powerdown: the guest does not obey */
+	bool quits;			/* powerdown: "on-timeout": "quit" */
+};
+
+/* One program's engine. Fails the test program where it cannot be made. */
+int plan_world_open(void **state);
+int plan_world_close(void **state);	/* also checks that nothing is left */
+
+/* Every fault at each effect; `undos`: also each fault on the way back of each step. */
+void plan_walk(struct plan_case *c, bool undos, struct op_model_count *count);
+/* Every end of the daemon at each effect and after the end of the operation; `twice`: and again. */
+void plan_recover(struct plan_case *c, bool twice, struct op_model_count *count);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* plan_world_priv.h - Between plan_world.c, plan_setup.c and plan_check.c */
+#ifndef PLAN_WORLD_PRIV_H
+#define PLAN_WORLD_PRIV_H
+
+#include <ev.h>
+#include <sys/types.h>
+
+#include "engine/ops_priv.h"
+#include "fake/fake_image.h"
+#include "fake/plan_world.h"
+#include "storage/pool.h"
+
+#define PLAN_VM "vm1"
+#define PLAN_POOL "default"
+#define PLAN_MARKS 64
+
+struct plan_images {
+	unsigned folders, whole, offered;	/* whole: with a manifest; offered: and not consumed */
+	char id[IMAGE_ID_MAX + 1];		/* of the last folder */
+};
+
+struct plan_world {
+	struct ev_loop *loop;
+	struct torpor *t;
+	struct vm *vm;
+	struct op_run run;		/* op_owner() */
+	char dir[64], disk[96];
+	struct fake_image image;	/* what a mover writes */
+	json_t *sealed;			/* and says of it */
+	pid_t orphan;			/* a process that stands for a mover */
+	size_t nfds;			/* open between two runs; 0: not counted yet */
+
+	/* Of the present run */
+	int image_fd;			/* the mover's; -1: none */
+	bool active, runs;		/* the nodes, the guest at the last look */
+	bool changing;			/* a job ran since, or runs next: the pool may be another */
+	bool quit_sent;
+	struct plan_images images;
+	char step[64];			/* of the last effect */
+	unsigned marks[PLAN_MARKS], nmarks;	/* first effect of each step, of the run without a fault */
+	json_t *caps, *params;		/* QEMU's before */
+};
+
+extern struct plan_world plan;
+
+struct plan_case *plan_case_of(const struct op_model_world *w);
+bool plan_is(const struct op_model_world *w, const char *kind);
+struct plan_images plan_images(bool anew);
+struct pool *plan_pool(void);
+void plan_pump(void);			/* until the engine's workers have nothing to do */
+void plan_look(struct op_model_world *w);	/* the disk follows QEMU; the stand-in mover is looked at */
+
+void plan_orphan_start(void);
+size_t plan_fds(void);			/* open descriptors */
+void plan_qemu_make(const struct op_model_world *w);	/* the engine's picture of the model's QEMU */
+void plan_qemu_drop(void);
+void plan_state_write(void);		/* state.json, now */
+void plan_mover_seals(struct op_model_world *w);	/* the image is written */
+
+/* plan_setup.c */
+void plan_setup(struct op_model_world *w, struct op_options *o);
+
+/* plan_check.c */
+void plan_check_effect(struct op_model_world *w, const char *kind, const char *name);
+void plan_check_end(struct op_model_world *w);
+
+#endif
