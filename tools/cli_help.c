@@ -13,9 +13,10 @@ const char *cli_synopsis(const struct cli_verb *verb, char *buf)
 {
 	char name[CLI_VERB_SIZE];
 
-	snprintf(buf, CLI_SYNOPSIS_SIZE, "torpor %s%s%s%s%s%s", cli_verb_name(verb, name),
+	snprintf(buf, CLI_SYNOPSIS_SIZE, "torpor %s%s%s%s%s%s%s", cli_verb_name(verb, name),
 		 verb->options || verb->sets ? " [OPTION]..." : "", verb->operands ? " " : "",
-		 verb->operands ? verb->operands : "", verb->after ? " -- " : "", verb->after ? verb->after : "");
+		 verb->operands ? verb->operands : "", verb->after ? " [-- " : "", verb->after ? verb->after : "",
+		 verb->after ? "]" : "");
 	return buf;
 }
 

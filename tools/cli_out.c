@@ -17,6 +17,7 @@
 #include "cli_progress.h"
 
 #define LOG_LINE 1000	/* bytes shown of a line of QEMU */
+#define BYTES_MAX 1e18	/* more is nonsense */
 #define MINUTE 60
 #define HOUR 3600
 #define DAY 86400
@@ -177,11 +178,18 @@ enum cli_status cli_unreachable(const struct cli *cli, const struct tp_error *er
 
 /* --- values --- */
 
+uint64_t cli_bytes(double figure)
+{
+	if (!(figure > 0))
+		return 0;
+	return figure < BYTES_MAX ? (uint64_t)figure : (uint64_t)BYTES_MAX;
+}
+
 const char *cli_size(const json_t *value, char *buf)
 {
 	if (!json_is_number(value) || json_number_value(value) < 0)
 		return "-";
-	return tp_size_format((uint64_t)json_number_value(value), buf);
+	return tp_size_format(cli_bytes(json_number_value(value)), buf);
 }
 
 const char *cli_span(double seconds, char *buf)

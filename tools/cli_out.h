@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/tp_buf.h"
 #include "base/tp_error.h"
@@ -52,6 +53,8 @@ void cli_table_set(struct cli_table *t, size_t column, const char *text);	/* cle
 void cli_table_text(const struct cli_table *t, struct tp_buf *out);
 void cli_table_print(const struct cli_table *t);
 
+/* A figure as a number of bytes, whatever came over the wire. */
+uint64_t cli_bytes(double figure);
 /* "1.4 GiB", or "-" where value is no number. buf[TP_SIZE_TEXT]. */
 const char *cli_size(const json_t *value, char *buf);
 /* "1.2 s", "3 min 20 s", "2 h 5 min", "4 d 3 h". */

@@ -64,11 +64,11 @@ static void add_figures(struct tp_buf *b, const struct cli_figures *f, enum deta
 	char size[TP_SIZE_TEXT], span[CLI_SPAN_TEXT];
 
 	if (detail < NO_SIZES && f->done >= 0 && f->total > 0) {
-		tp_buf_printf(b, " %s", tp_size_format((uint64_t)f->done, size));
-		tp_buf_printf(b, " of %s", tp_size_format((uint64_t)f->total, size));
+		tp_buf_printf(b, " %s", tp_size_format(cli_bytes(f->done), size));
+		tp_buf_printf(b, " of %s", tp_size_format(cli_bytes(f->total), size));
 	}
 	if (detail < PERCENT_ONLY && f->rate >= 1)
-		tp_buf_printf(b, ", %s/s", tp_size_format((uint64_t)f->rate, size));
+		tp_buf_printf(b, ", %s/s", tp_size_format(cli_bytes(f->rate), size));
 	if (detail < PERCENT_ONLY && f->eta >= 0 && f->percent < 100)
 		tp_buf_printf(b, ", %s left", f->eta < 10 ? few_seconds(f->eta, span) : cli_span(f->eta, span));
 }

@@ -31,8 +31,8 @@
 		     "if the guest does not shut down in time (default: the spec's)" }
 
 #define FILE_TEXT "FILE holds {\"name\", \"spec\"}, or a spec of the VM that the file is named after (NAME.json).\n" \
-		  "The first word after -- that does not begin with '-' at its place is QEMU's binary\n" \
-		  "(default qemu-system-x86_64); the others are its arguments, of the machine only."
+		  "After -- come QEMU's arguments, of the machine only; the first word is its binary\n" \
+		  "unless it begins with '-' (default qemu-system-x86_64)."
 #define SYNC (CLI_ONLINE | CLI_S_QUIET | CLI_S_SELECT)
 #define OPERATION (SYNC | CLI_S_OPERATION)
 

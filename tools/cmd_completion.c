@@ -86,11 +86,11 @@ static void print_bash(void)
 	     "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	     "\t\tw=${COMP_WORDS[i]}\n"
 	     "\t\tcase $w in -*) continue ;; esac\n"
-	     "\t\tcase \"$verb\" in\n"
-	     "\t\t'') verb=$w ;;");
+	     "\t\tcase \"$verb:$w\" in\n"
+	     "\t\t:*) verb=$w ;;");
 	for (const struct cli_verb *v = cli_verbs; v->name; v++)
 		if (v->noun)
-			printf("\t\t%s | %ss) [ \"$w\" != %s ] || verb=\"%s %s\" ;;\n", v->noun, v->noun, v->name, v->noun,
+			printf("\t\t%s:%s | %ss:%s) verb=\"%s %s\" ;;\n", v->noun, v->name, v->noun, v->name, v->noun,
 			       v->name);
 	printf("\t\tesac\n\tdone\n\tcase \"$verb\" in\n\t'')\n\t\toptions=\"--socket --json --help --version\"\n"
 	       "\t\toperands=\"");
