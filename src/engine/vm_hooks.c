@@ -3,9 +3,11 @@
  * vm_hooks.c - Hooks of a VM
  *
  * A hook is a program run by the mover's job "hook". Its output goes into a
- * pipe; the last line is the reason when it fails. prepare and before-run are
- * steps of operations; after-run and release belong to no operation: QEMU's end
- * starts them, "release-due" in the durable rest makes them outlive the engine.
+ * pipe, which is read as it comes; the last line is the reason when it fails.
+ * prepare and before-run are steps of operations; after-run and release belong
+ * to no operation: QEMU's end starts them, "release-due" in the durable rest
+ * makes them outlive the engine. A VM has one hook at a time: release of the
+ * former run ends before prepare of the next one begins.
  */
 #include "engine/vm_hooks.h"
 
@@ -27,7 +29,8 @@
 
 TP_LOG_SOURCE("engine.hook");
 
-#define OUTPUT_MAX 4096
+#define OUTPUT_KEPT 1024	/* bytes: the end of it */
+#define READS_MAX 16		/* a turn of the loop */
 #define BACKOFF_FIRST 1.0
 #define BACKOFF_MAX 60.0
 
@@ -40,24 +43,71 @@ struct hook {
 	struct ev_timer limit, again;
 	double backoff;
 	int output;			/* reading end of its stdout and stderr */
+	struct ev_io reader;
+	char text[OUTPUT_KEPT + 1];
+	size_t len;
+	struct hook *then;		/* of an operation: waits for this one's end */
 	bool timed_out, refused;
 	struct tp_error error;		/* what the mover said */
 };
 
-static void last_line(const struct hook *h, char *line, size_t size)
+static void keep_end(struct hook *h, const char *part, size_t n)
 {
-	char text[OUTPUT_MAX + 1];
-	ssize_t n = 0, got;
+	size_t drop;
+
+	if (n > OUTPUT_KEPT) {
+		part += n - OUTPUT_KEPT;
+		n = OUTPUT_KEPT;
+	}
+	drop = h->len + n > OUTPUT_KEPT ? h->len + n - OUTPUT_KEPT : 0;
+	memmove(h->text, h->text + drop, h->len - drop);
+	memcpy(h->text + h->len - drop, part, n);
+	h->len += n - drop;
+}
+
+static void read_output(struct hook *h)
+{
+	char part[4096];
+	ssize_t n;
+
+	for (int i = 0; i < READS_MAX; i++) {
+		n = read(h->output, part, sizeof(part));
+		if (n > 0)
+			keep_end(h, part, (size_t)n);
+		else if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		else
+			break;
+		if (i + 1 == READS_MAX)
+			return;
+	}
+	ev_io_stop(h->vm->t->loop, &h->reader);
+}
+
+static void output_cb(struct ev_loop *loop, struct ev_io *w, int events)
+{
+	(void)loop, (void)events;
+	read_output(w->data);
+}
+
+static void close_output(struct hook *h)
+{
+	ev_io_stop(h->vm->t->loop, &h->reader);
+	tp_close(&h->output);
+}
+
+static void last_line(struct hook *h, char *line, size_t size)
+{
 	char *start;
 
-	/* The writer is gone or it does not matter: what stands in the pipe is enough. */
-	while (n < OUTPUT_MAX && (got = read(h->output, text + n, OUTPUT_MAX - (size_t)n)) > 0)
-		n += got;
-	while (n > 0 && strchr("\n\r ", text[n - 1]))
-		n--;
-	text[n] = '\0';
-	start = strrchr(text, '\n');
-	snprintf(line, size, "%.*s", (int)size - 1, start ? start + 1 : text);
+	/* A child of it may hold the pipe open: what stands there is enough. */
+	if (h->output >= 0)
+		read_output(h);
+	while (h->len > 0 && strchr("\n\r ", h->text[h->len - 1]))
+		h->len--;
+	h->text[h->len] = '\0';
+	start = strrchr(h->text, '\n');
+	snprintf(line, size, "%.*s", (int)size - 1, start ? start + 1 : h->text);
 	for (char *p = line; *p; p++)
 		if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e)
 			*p = '?';
@@ -83,20 +133,25 @@ static bool hook_succeeded(struct hook *h, int status, struct tp_error *err)
 			     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), *line ? ": " : "", line);
 }
 
+/* With the one that waits for it. */
 static void hook_free(struct hook *h)
 {
-	if (!h)
-		return;
-	ev_timer_stop(h->vm->t->loop, &h->limit);
-	ev_timer_stop(h->vm->t->loop, &h->again);
-	mover_free(h->mover);
-	tp_close(&h->output);
-	if (h->vm->hook == h)
-		h->vm->hook = NULL;
-	free(h);
+	while (h) {
+		struct hook *then = h->then;
+
+		ev_timer_stop(h->vm->t->loop, &h->limit);
+		ev_timer_stop(h->vm->t->loop, &h->again);
+		mover_free(h->mover);
+		close_output(h);
+		if (h->vm->hook == h)
+			h->vm->hook = NULL;
+		free(h);
+		h = then;
+	}
 }
 
 static void after_next(struct hook *h, bool ok);
+static void start_waiting(struct hook *h);
 
 static void hook_ended(struct mover *m, int status, const char *tail, void *arg)
 {
@@ -108,7 +163,7 @@ static void hook_ended(struct mover *m, int status, const char *tail, void *arg)
 	ev_timer_stop(h->vm->t->loop, &h->limit);
 	mover_free(TP_STEAL(h->mover));
 	ok = hook_succeeded(h, status, &err);
-	tp_close(&h->output);
+	close_output(h);
 	if (!ok)
 		tp_warn("%s", err.text);
 	if (!h->op) {
@@ -118,8 +173,11 @@ static void hook_ended(struct mover *m, int status, const char *tail, void *arg)
 	struct vm *vm = h->vm;
 	struct op *op = h->op;
 	uint64_t token = h->token;
+	struct hook *then = TP_STEAL(h->then);
 
 	hook_free(h);
+	if (then)
+		start_waiting(then);
 	vm_answer(vm, op, token, "hook", NULL, ok ? NULL : &err);
 }
 
@@ -164,6 +222,7 @@ static bool hook_spawn(struct hook *h, bool *absent, struct tp_error *err)
 		return false;
 	}
 	h->refused = h->timed_out = false;
+	h->len = 0;
 	h->mover = mover_start(&h->vm->t->mover, TP_STEAL(l.request), l.fds, l.nfds, &hook_ops, h, err);
 	l.nfds = 0;
 	launch_free(&l);
@@ -171,6 +230,8 @@ static bool hook_spawn(struct hook *h, bool *absent, struct tp_error *err)
 		return false;
 	ev_timer_set(&h->limit, launch_hook_timeout(h->vm), 0.);
 	ev_timer_start(h->vm->t->loop, &h->limit);
+	ev_io_set(&h->reader, h->output, EV_READ);
+	ev_io_start(h->vm->t->loop, &h->reader);
 	return true;
 }
 
@@ -187,7 +248,8 @@ static struct hook *hook_new(struct vm *vm, const char *name, const char *reason
 	h->backoff = BACKOFF_FIRST;
 	snprintf(h->name, sizeof(h->name), "%s", name);
 	snprintf(h->reason, sizeof(h->reason), "%s", reason ? reason : "");
-	h->limit.data = h->again.data = h;
+	h->limit.data = h->again.data = h->reader.data = h;
+	ev_init(&h->reader, output_cb);
 	ev_init(&h->limit, limit_cb);
 	ev_init(&h->again, again_cb);
 	return h;
@@ -203,8 +265,16 @@ uint64_t vm_hook_run(struct vm *vm, struct op *op, const char *name, const char 
 		return tp_fail_nomem(err);
 	h->op = op;
 	h->token = token;
+	if (vm->hook && vm->hook->mover) {
+		/* One at a time. That of a step which was given up is not waited for long. */
+		if (vm->hook->op)
+			mover_kill(vm->hook->mover, SIGKILL);
+		hook_free(vm->hook->then);
+		vm->hook->then = h;
+		return token;
+	}
 	if (hook_spawn(h, &absent, err)) {
-		hook_free(vm->hook);	/* one at a time: an operation's hook ends an old one's retries */
+		hook_free(vm->hook);	/* an operation's hook ends an old one's retries */
 		vm->hook = h;
 		return token;
 	}
@@ -213,6 +283,22 @@ uint64_t vm_hook_run(struct vm *vm, struct op *op, const char *name, const char 
 		return 0;
 	defer_answer(vm, op, token, "hook", NULL, NULL);
 	return token;
+}
+
+/* The one before has ended. */
+static void start_waiting(struct hook *h)
+{
+	struct vm *vm = h->vm;
+	struct op *op = h->op;
+	uint64_t token = h->token;
+	struct tp_error err = TP_ERROR_INIT;
+	bool absent;
+
+	vm->hook = h;
+	if (vm->op == op && hook_spawn(h, &absent, &err))
+		return;
+	hook_free(h);
+	vm_answer(vm, op, token, "hook", NULL, err.code == TP_OK ? NULL : &err);
 }
 
 /* --- after QEMU's end --- */
@@ -231,33 +317,44 @@ static void after_start(struct hook *h)
 
 static void again_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 {
+	struct hook *h = w->data;
+
 	(void)loop, (void)events;
-	after_start(w->data);
+	/* Started again meanwhile: due again at its next end. */
+	if (h->vm->qemu)
+		hook_free(h);
+	else
+		after_start(h);
 }
 
 /* after-run is run once, release until it exits 0. */
 static void after_next(struct hook *h, bool ok)
 {
 	struct vm *vm = h->vm;
+	struct hook *then;
 
-	tp_close(&h->output);
+	close_output(h);
 	if (strcmp(h->name, "after-run") == 0) {
 		snprintf(h->name, sizeof(h->name), "release");
-		vm_rest_set(vm, "release-due", json_true());
-		vm_rest_save(vm);
 		after_start(h);
 		return;
 	}
-	if (!ok) {
+	if (!ok && !h->then) {
 		ev_timer_set(&h->again, h->backoff, 0.);
 		ev_timer_start(vm->t->loop, &h->again);
 		h->backoff = h->backoff * 2 > BACKOFF_MAX ? BACKOFF_MAX : h->backoff * 2;
 		return;
 	}
+	then = TP_STEAL(h->then);
 	hook_free(h);
-	vm_rest_set(vm, "release-due", NULL);
-	vm_rest_save(vm);
-	ops_next(vm);
+	if (ok) {
+		vm_rest_set(vm, "release-due", NULL);
+		vm_rest_save(vm);
+	}
+	if (then)
+		start_waiting(then);
+	else
+		ops_next(vm);
 }
 
 static void after_begin(struct vm *vm, const char *first)
@@ -265,6 +362,9 @@ static void after_begin(struct vm *vm, const char *first)
 	const char *reason = tp_json_str(vm->rest, "reason");
 	struct hook *h = hook_new(vm, first, reason);
 
+	/* A before-run that QEMU did not live to see the end of. */
+	if (vm->hook && vm->hook->mover)
+		mover_kill(vm->hook->mover, SIGKILL);
 	hook_free(vm->hook);
 	vm->hook = h;
 	if (h)
@@ -280,6 +380,9 @@ void vm_hooks_after(struct vm *vm)
 {
 	if (!has_hook(vm, "after-run") && !has_hook(vm, "release"))
 		return;
+	/* At once: the engine may end while after-run runs. */
+	vm_rest_set(vm, "release-due", json_true());
+	vm_rest_save(vm);
 	after_begin(vm, tp_json_bool(vm->rest, "guest-ran", false) ? "after-run" : "release");
 }
 
