@@ -106,7 +106,7 @@ static bool stop_orphan(struct job *j, struct tp_error *err)
 		strncpy(p.boot, boot, sizeof(p.boot) - 1);
 	fd = tp_proc_open(&p);
 	if (fd < 0)
-		return true;
+		return errno == ESRCH || tp_fail_sys(err, errno, "look at the mover (pid %d)", (int)p.pid);
 	if (!tp_pidfd_kill(fd, SIGKILL) && errno != ESRCH)
 		return tp_fail_sys(err, errno, "kill the mover (pid %d)", (int)p.pid);
 	pfd.fd = fd;
