@@ -277,6 +277,11 @@ static enum op_verdict judge(struct op *op, struct hibernate *h)
 	check_jobs(op, h->seen, blockers);
 	check_devices(op, h->seen, blockers);
 	check_bound(op, h, blockers);
+	/* Its record was damaged: an image that names no command line could not be restored. */
+	if (!tp_json_path(op_vm_of(op)->rest, "launched.args"))
+		blocker_add(blockers, "Unsupported", json_pack("{s:s}", "reason", "launch-unknown"),
+			    "VM %s cannot be saved: how it was started is not known; power it down and start it again",
+			    op_vm_name(op));
 	json_object_set_new(h->seen, "files", disk_files(op, h->seen));
 	op_result(op, "estimate", json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)h->bound, "seconds",
 					    (double)h->ram / SAVE_RATE + 0.5, "pause",
