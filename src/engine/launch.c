@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * launch.c - From a spec to QEMU's command line, environment and descriptors
+ * launch.c - From a spec to QEMU's environment and descriptors, and to a request for the mover
  *
  * A boot uses the spec; a restore the recorded binary, args and disks with the
  * present wrapper, environment, user, cgroup, descriptors and hooks. Listening
  * sockets are bound here and inherited by QEMU, so nobody waits for a socket to
  * appear; their numbers begin at MOVER_INHERIT_FIRST.
  */
-#include "engine/launch.h"
+#include "engine/launch_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/tp_buf.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
 #include "base/tp_sock.h"
@@ -30,105 +29,10 @@
 #include "engine/vm.h"
 #include "migration/mover_proto.h"
 
-#define ARG_MAX_BYTES 65536u
-
 const char *launch_socket(const struct vm *vm, const char *what, char *path, size_t size)
 {
 	snprintf(path, size, "%s/%s.sock", vm->run_dir, what);
 	return path;
-}
-
-/* --- placeholders --- */
-
-static bool placeholder(const struct vm *vm, const char *name, const json_t *fds, struct tp_buf *out)
-{
-	if (strcmp(name, "name") == 0)
-		return tp_buf_adds(out, vm->name);
-	if (strcmp(name, "uid") == 0)
-		return tp_buf_adds(out, vm->uid);
-	if (strcmp(name, "run-dir") == 0)
-		return tp_buf_adds(out, vm->run_dir);
-	if (strcmp(name, "state-dir") == 0)
-		return tp_buf_printf(out, "%s/vms/%s", state_dir_path(vm->t->state), vm->name);
-	if (strncmp(name, "fd:", 3) == 0 && json_object_get(fds, name + 3))
-		return tp_buf_printf(out, "%d", (int)tp_json_int(fds, name + 3, -1));
-	return false;
-}
-
-/*
- * Only {word} with a known word is a placeholder; "{{" is "{"; any other brace stands for itself,
- * as QEMU's own options may be JSON.
- */
-char *launch_expand(const struct vm *vm, const char *text, const json_t *fds, struct tp_error *err)
-{
-	tp_autobuf struct tp_buf out = TP_BUF_INIT(ARG_MAX_BYTES);
-	char name[80];
-
-	while (*text) {
-		size_t n = strcspn(text, "{");
-
-		if (!tp_buf_add(&out, text, n))
-			goto limit;
-		text += n;
-		if (!*text)
-			break;
-		if (text[1] == '{') {
-			if (!tp_buf_add(&out, "{", 1))
-				goto limit;
-			text += 2;
-			continue;
-		}
-		n = strcspn(text + 1, "}{\"");
-		if (text[n + 1] == '}' && n < sizeof(name)) {
-			memcpy(name, text + 1, n);
-			name[n] = '\0';
-			if (placeholder(vm, name, fds, &out)) {
-				text += n + 2;
-				continue;
-			}
-			if (strncmp(name, "fd:", 3) == 0) {
-				tp_fail_class(err, TP_EARG, "GenericError", "placeholder {%s}: spec.launch.fds "
-					      "has no such descriptor", name);
-				return NULL;
-			}
-		}
-		if (!tp_buf_add(&out, "{", 1))
-			goto limit;
-		text++;
-	}
-	return tp_buf_steal(&out);
-limit:
-	tp_fail(err, TP_ELIMIT, "argument longer than %u bytes", ARG_MAX_BYTES);
-	return NULL;
-}
-
-static bool add_expanded(json_t *argv, const struct vm *vm, const char *text, const json_t *fds,
-			 struct tp_error *err)
-{
-	tp_autofree char *s = launch_expand(vm, text, fds, err);
-
-	if (!s)
-		return false;
-	return json_array_append_new(argv, json_string(s)) == 0 ||
-	       tp_fail(err, TP_EARG, "argument is not UTF-8");
-}
-
-static bool add_list(json_t *argv, const struct vm *vm, const json_t *list, const json_t *fds,
-		     struct tp_error *err)
-{
-	size_t i;
-	json_t *item;
-
-	json_array_foreach(list, i, item)
-		if (!add_expanded(argv, vm, json_string_value(item), fds, err))
-			return false;
-	return true;
-}
-
-static bool add(json_t *argv, const char *a, const char *b)
-{
-	return json_array_append_new(argv, json_string(a)) == 0 &&
-	       (!b || json_array_append_new(argv, json_string(b)) == 0);
 }
 
 /* --- descriptors --- */
@@ -209,164 +113,6 @@ static bool add_socket(struct vm *vm, struct launch *l, json_t *names, json_t *i
 	if (!give_fd(l, names, inherit, what, &fd, *number, err))
 		return false;
 	return tp_json_set(numbers, what, json_integer((*number)++)) || tp_fail_nomem(err);
-}
-
-/* --- machine pieces --- */
-
-static bool is_auto(const struct vm *vm, const char *path)
-{
-	tp_autojson json_t *value = spec_get(vm->spec, path);
-
-	return json_is_string(value) && strcmp(json_string_value(value), "auto") == 0;
-}
-
-static bool args_have(const json_t *args, const char *text)
-{
-	size_t i;
-	json_t *item;
-
-	json_array_foreach(args, i, item)
-		if (strstr(json_string_value(item), text))
-			return true;
-	return false;
-}
-
-static bool add_chardev(json_t *argv, const char *id, int number)
-{
-	char text[96];
-
-	snprintf(text, sizeof(text), "socket,id=%s,fd=%d,server=on,wait=off", id, number);
-	return add(argv, "-chardev", text);
-}
-
-static bool add_channels(const struct vm *vm, json_t *argv, const json_t *args, const json_t *numbers)
-{
-	bool ok = add_chardev(argv, "torpor-qmp", (int)tp_json_int(numbers, "qmp", -1)) &&
-		  add(argv, "-mon", "chardev=torpor-qmp,mode=control");
-
-	if (is_auto(vm, "launch.agent")) {
-		const char *bus = args_have(args, "microvm") ? "virtio-serial-device" : "virtio-serial-pci";
-		char text[64];
-
-		snprintf(text, sizeof(text), "%s,id=torpor-serial", bus);
-		ok = ok && add_chardev(argv, "torpor-agent", (int)tp_json_int(numbers, "agent", -1)) &&
-		     add(argv, "-device", text) &&
-		     add(argv, "-device", "virtserialport,bus=torpor-serial.0,chardev=torpor-agent,"
-					  "id=torpor-agent,name=org.qemu.guest_agent.0");
-	}
-	if (is_auto(vm, "launch.console"))
-		ok = ok && add_chardev(argv, "torpor-console", (int)tp_json_int(numbers, "console", -1)) &&
-		     add(argv, "-serial", "chardev:torpor-console");
-	return ok;
-}
-
-static json_t *blockdev(const char *id, const json_t *disk)
-{
-	const char *file = tp_json_str(disk, "file");
-	json_t *options = json_object_get(disk, "options"), *node;
-	struct stat st;
-	bool device = stat(file, &st) == 0 && S_ISBLK(st.st_mode);
-
-	node = json_pack("{s:s, s:s, s:b, s:{s:s, s:s}}", "driver", tp_json_str(disk, "format"),
-			 "node-name", id, "read-only", tp_json_bool(disk, "read-only", false),
-			 "file", "driver", device ? "host_device" : "file", "filename", file);
-	if (node && options) {
-		tp_autojson json_t *base = node;
-
-		node = tp_json_merge_patch(base, options);
-	}
-	return node;
-}
-
-static bool add_disks(json_t *argv, const json_t *disks)
-{
-	const char *id;
-	json_t *disk;
-
-	json_object_foreach((json_t *)disks, id, disk) {
-		tp_autojson json_t *node = blockdev(id, disk);
-		tp_autofree char *text = node ? json_dumps(node, JSON_COMPACT) : NULL;
-
-		if (!text || !add(argv, "-blockdev", text))
-			return false;
-	}
-	return true;
-}
-
-static bool add_secrets(const struct vm *vm, json_t *argv)
-{
-	json_t *secrets = tp_json_path(vm->spec, "launch.secrets"), *item;
-	const char *id;
-	tp_autobuf struct tp_buf text = TP_BUF_INIT(ARG_MAX_BYTES);
-
-	json_object_foreach(secrets, id, item) {
-		tp_buf_drop(&text, text.len);
-		if (!tp_buf_printf(&text, "secret,id=%s,file=%s", id, tp_json_str(item, "file")) ||
-		    !add(argv, "-object", text.data))
-			return false;
-	}
-	return true;
-}
-
-/* "vmgenid,guid=auto,..." with the recorded id in place of whatever stands there. */
-static char *with_vmgenid(const char *device, const char *guid)
-{
-	tp_autobuf struct tp_buf out = TP_BUF_INIT(ARG_MAX_BYTES);
-
-	while (*device) {
-		size_t n = strcspn(device, ",");
-
-		if (strncmp(device, "guid=", 5) != 0 &&
-		    !(tp_buf_adds(&out, out.len ? "," : "") && tp_buf_add(&out, device, n)))
-			return NULL;
-		device += n + (device[n] == ',');
-	}
-	return tp_buf_printf(&out, ",guid=%s", guid) ? tp_buf_steal(&out) : NULL;
-}
-
-static bool add_args(const struct vm *vm, json_t *argv, const json_t *args, const json_t *numbers,
-		     const char *guid, struct tp_error *err)
-{
-	size_t i;
-	json_t *item;
-
-	json_array_foreach(args, i, item) {
-		const char *text = json_string_value(item);
-		tp_autofree char *device = NULL;
-
-		if (guid && strncmp(text, "vmgenid", 7) == 0 && (!text[7] || text[7] == ',')) {
-			device = with_vmgenid(text, guid);
-			text = device ? device : text;
-		}
-		if (!add_expanded(argv, vm, text, numbers, err))
-			return false;
-	}
-	return true;
-}
-
-json_t *launch_disks(const struct vm *vm)
-{
-	json_t *declared = tp_json_path(vm->spec, "launch.disks"), *now = json_object_get(vm->rest, "disks");
-	json_t *all = json_object(), *disk;
-	const char *id;
-
-	json_object_foreach(declared, id, disk) {
-		json_t *copy = json_deep_copy(disk), *present = json_object_get(now, id);
-
-		if (copy && present)
-			json_object_update(copy, present);
-		json_object_set_new(all, id, copy);
-	}
-	return all;
-}
-
-json_t *launch_record(struct vm *vm)
-{
-	json_t *launch = json_object_get(vm->spec, "launch");
-
-	return json_pack("{s:O, s:O, s:o, s:I}", "binary", json_object_get(launch, "binary"), "args",
-			 json_object_get(launch, "args"), "disks", launch_disks(vm), "generation",
-			 (json_int_t)vm->generation);
 }
 
 /* --- who and where --- */
@@ -479,41 +225,23 @@ static bool collect_fds(struct vm *vm, struct launch *l, json_t *names, json_t *
 	    !give_fd(l, names, inherit, "stdout", &out, -1, err) ||
 	    !add_socket(vm, l, names, inherit, numbers, "qmp", &number, err))
 		return false;
-	if (is_auto(vm, "launch.agent") && !add_socket(vm, l, names, inherit, numbers, "agent", &number, err))
+	if (launch_is_auto(vm, "launch.agent") && !add_socket(vm, l, names, inherit, numbers, "agent", &number, err))
 		return false;
-	if (is_auto(vm, "launch.console") &&
+	if (launch_is_auto(vm, "launch.console") &&
 	    !add_socket(vm, l, names, inherit, numbers, "console", &number, err))
 		return false;
 	return add_spec_fds(vm, l, names, inherit, numbers, &number, err);
 }
 
-static json_t *build_argv(struct vm *vm, const struct launch_options *o, const json_t *numbers,
-			  struct tp_error *err)
+/* QEMU makes sockets of its own in {run-dir}, as the user that it runs as. */
+static bool give_folder(int dir, const json_t *request, struct tp_error *err)
 {
-	const json_t *src = o->manifest ? json_object_get(o->manifest, "launch")
-					: json_object_get(vm->spec, "launch");
-	const json_t *args = json_object_get(src, "args");
-	const char *machine = o->manifest ? tp_json_str(o->manifest, "machine") : NULL;
-	const char *guid = o->manifest ? tp_json_str(o->manifest, "vmgenid") : NULL;
-	tp_autojson json_t *argv = json_array();
-	tp_autojson json_t *disks = o->manifest ? json_incref(json_object_get(src, "disks")) : launch_disks(vm);
+	uid_t uid = (uid_t)tp_json_int(request, "uid", -1);
+	gid_t gid = (gid_t)tp_json_int(request, "gid", -1);
 
-	if (!add_list(argv, vm, tp_json_path(vm->spec, "launch.wrapper"), numbers, err) ||
-	    !add_expanded(argv, vm, tp_json_str(src, "binary"), numbers, err))
-		return NULL;
-	/* Disks and secrets come first: devices in args refer to them. */
-	if (!args_have(args, "-name") && !add(argv, "-name", vm->name))
-		return NULL;
-	if (!add_secrets(vm, argv) || !add_disks(argv, disks) ||
-	    !add_args(vm, argv, args, numbers, guid, err) || !add_channels(vm, argv, args, numbers))
-		return NULL;
-	if (!args_have(args, "-display") && !args_have(args, "-nographic") && !args_have(args, "-vnc") &&
-	    !args_have(args, "-spice") && !add(argv, "-display", "none"))
-		return NULL;
-	if ((machine && !add(argv, "-machine", machine)) || !add(argv, "-S", NULL) ||
-	    (o->incoming && !add(argv, "-incoming", "defer")))
-		return NULL;
-	return TP_STEAL(argv);
+	if (uid == (uid_t)-1 || fchown(dir, uid, gid) == 0)
+		return true;
+	return tp_fail_sys(err, errno, "give the run directory to user %u", (unsigned)uid);
 }
 
 bool launch_prepare(struct vm *vm, const struct launch_options *o, struct launch *l, struct tp_error *err)
@@ -524,9 +252,10 @@ bool launch_prepare(struct vm *vm, const struct launch_options *o, struct launch
 
 	memset(l, 0, sizeof(*l));
 	if (dir < 0 || !collect_fds(vm, l, names, inherit, numbers, err) ||
-	    !(argv = build_argv(vm, o, numbers, err)) ||
+	    !(argv = launch_argv(vm, o, numbers, err)) ||
 	    !(l->request = request_new(vm, "launch", argv, names, inherit, err)) ||
-	    !add_mark(vm, l->request) || !set_identity(vm, l->request, err)) {
+	    !add_mark(vm, l->request) || !set_identity(vm, l->request, err) ||
+	    !give_folder(dir, l->request, err)) {
 		launch_free(l);
 		return tp_fail_class(err, TP_EARG, "GenericError", "cannot build the command line of VM %s",
 				     vm->name);
@@ -568,7 +297,7 @@ bool launch_hook(struct vm *vm, const char *name, const char *reason, int *outpu
 	dup = fcntl(out, F_DUPFD_CLOEXEC, 3);
 	if (dup < 0)
 		return tp_fail_sys(err, errno, "dup");
-	if (!add_list(argv, vm, hook, NULL, err) ||
+	if (!launch_add_list(argv, vm, hook, NULL, err) ||
 	    !give_fd(l, names, inherit, "stdout", &out, -1, err) ||
 	    !give_fd(l, names, inherit, "stderr", &dup, -1, err) ||
 	    !(l->request = request_new(vm, "hook", argv, names, inherit, err))) {
