@@ -19,6 +19,8 @@ import argparse
 import json
 import random
 import shutil
+import signal
+import sys
 import tempfile
 
 import benchlib
@@ -117,6 +119,8 @@ def main():
     options = parse_arguments()
     say = (lambda text: None) if options.quiet else benchlib.say
     benchlib.need("zstd")
+    # So that a terminated run, too, leaves no QEMU behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = tempfile.mkdtemp(prefix="torpor-bench.", dir=options.dir)
     try:
         result = measure(folder, options, say)
