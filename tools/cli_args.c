@@ -15,8 +15,8 @@
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
 #include "base/tp_size.h"
-#include "cli.h"
 #include "cli_out.h"
+#include "cli_verb.h"
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)
 {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/tp_cleanup.h"
-#include "cli.h"
 #include "cli_out.h"
+#include "cli_verb.h"
 
 #define OPTION_WIDTH 34	/* columns in which an option stands beside its help */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/tp_cleanup.h"
-#include "cli.h"
+#include "cli_verb.h"
 
 static const struct cli_option socket_options[] = {
 	{ "socket", 0, CLI_TEXT, "PATH", NULL, "torpord's socket (default: $TORPOR_SOCKET, else the usual place)" },

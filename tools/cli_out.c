@@ -32,7 +32,7 @@ char *cli_clean(const char *text)
 	return copy;
 }
 
-static char *format(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 0))) static char *format(const char *fmt, va_list ap)
 {
 	char *text = NULL;
 

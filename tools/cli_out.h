@@ -10,7 +10,7 @@
 
 #include "base/tp_buf.h"
 #include "base/tp_error.h"
-#include "cli.h"
+#include "cli_verb.h"
 
 /* Exit status that an error's class (and data) stands for. */
 enum cli_status cli_error_status(const json_t *error);

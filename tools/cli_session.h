@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cli.h"
 #include "cli_conn.h"
+#include "cli_verb.h"
 
 /* Makes cli->conn if it is not there. CLI_DONE, or all is said. */
 int cli_online(struct cli *cli);

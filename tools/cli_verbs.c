@@ -5,7 +5,7 @@
  * A verb is here once its commands exist. Its row is all that help, completion and argument parsing know of
  * it; docs/man/torpor.1 must say the same (a test compares).
  */
-#include "cli.h"
+#include "cli_verb.h"
 
 #define OPTIONS(...) (const struct cli_option[]){ __VA_ARGS__, { .name = NULL } }
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/tp_cleanup.h"
-#include "cli.h"
 #include "cli_out.h"
+#include "cli_verb.h"
 
 static void print_words(const char *noun)
 {

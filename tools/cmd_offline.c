@@ -2,7 +2,7 @@
 /* cmd_offline.c - image info|verify|cat FILE: to what needs no daemon */
 #include <string.h>
 
-#include "cli.h"
+#include "cli_verb.h"
 #include "cmd_image.h"
 
 int cmd_image_file(struct cli *cli)

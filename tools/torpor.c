@@ -7,8 +7,8 @@
  */
 #include <signal.h>
 
-#include "cli.h"
 #include "cli_conn.h"
+#include "cli_verb.h"
 
 int main(int argc, char *argv[])
 {

@@ -16,9 +16,9 @@
 #include "base/tp_cleanup.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
-#include "cli.h"
 #include "cli_out.h"
 #include "cli_progress.h"
+#include "cli_verb.h"
 #include "torpor.h"
 
 #define MAN_PAGE "docs/man/torpor.1"
@@ -72,8 +72,10 @@ static void man_page_has_each_synopsis_and_option(void **state)
 
 		snprintf(line, sizeof(line), "\n.B %s\n", cli_synopsis(v, text));
 		begin = strstr(page, line);
-		if (!begin)
+		if (!begin) {
 			fail_msg("the man page lacks \"%s\"", text);
+			return;
+		}
 		end = strstr(begin + 1, "\n.B torpor ");
 		section = end ? strndup(begin, (size_t)(end - begin)) : strdup(begin);
 		l.section = section;

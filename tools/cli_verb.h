@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cli.h - The command-line client: its verbs as a table, and what each of them gets
+ * cli_verb.h - The command-line client: its verbs as a table, and what each of them gets
  *
  * One row a verb says how it is called: cli_args.c parses by it, cli_help.c prints it, cli_completion.c
  * completes by it, and a test holds the man page against it.
  */
-#ifndef CLI_H
-#define CLI_H
+#ifndef CLI_VERB_H
+#define CLI_VERB_H
 
 #include <jansson.h>
 #include <stdbool.h>
