@@ -378,12 +378,15 @@ static bool has_hook(const struct vm *vm, const char *name)
 
 void vm_hooks_after(struct vm *vm)
 {
+	bool ran = tp_json_bool(vm->rest, "guest-ran", false);
+
+	vm_rest_set(vm, "guest-ran", NULL);	/* the next one has not */
 	if (!has_hook(vm, "after-run") && !has_hook(vm, "release"))
 		return;
 	/* At once: the engine may end while after-run runs. */
 	vm_rest_set(vm, "release-due", json_true());
 	vm_rest_save(vm);
-	after_begin(vm, tp_json_bool(vm->rest, "guest-ran", false) ? "after-run" : "release");
+	after_begin(vm, ran ? "after-run" : "release");
 }
 
 void vm_hooks_resume(struct vm *vm)
