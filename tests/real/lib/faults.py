@@ -165,6 +165,13 @@ def wait_phase(s, operation, phase, seconds=30):
     return record[0]
 
 
+def wait_step(s, operation, fault, seconds=30):
+    """Waits until an operation is inside the step of "[KIND/]STEP:FAULT"; only the log tells steps."""
+    step = fault.split("/")[-1].split(":")[0]
+    text = f"op={operation} step={step} enter"
+    poll(lambda: text in s.daemon.log(), seconds, f"step {step} of {operation}")
+
+
 def ended(s, operation, seconds=60):
     """The record of an operation that has ended."""
     s.client.cmd("operation-wait", seconds=seconds + 10, id=operation, timeout=seconds)
@@ -235,6 +242,10 @@ def no_leftovers(s, qemus):
 
 
 def _descriptors(s, qemus):
+    def agents():
+        return all(info["agent"] != "unresponsive" for info in s.client.cmd("query-vms"))
+
+    poll(agents, 15, "the agents' connections")
     counts = getattr(s, "descriptor_counts", None)
     if counts is None:
         counts = s.descriptor_counts = {}
