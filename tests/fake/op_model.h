@@ -77,6 +77,7 @@ struct op_model_world {
 	bool inactivated;		/* in this migration */
 	bool touched;			/* disks became active again after they were inactive */
 	unsigned migration_gen;
+	double gives_up;		/* seconds from the stream's end to the migration's failure */
 	json_t *caps;			/* capability: bool */
 	json_t *params;
 	json_t *fds;			/* names that getfd made */

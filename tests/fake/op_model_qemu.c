@@ -136,7 +136,7 @@ void op_model_mover_dies(struct op_model_world *w, int status, const char *text)
 	w->mover_gen++;
 	op_model_mover_says(w, "end", json_pack("{s:i, s:s}", "status", status, "stderr", text));
 	if (w->qemu && migrating(w))
-		op_model_after(w, 0.01, migration_fails, w->migration_gen);
+		op_model_after(w, w->gives_up, migration_fails, w->migration_gen);
 }
 
 void op_model_mover_abandoned(struct op_model_world *w)
@@ -406,6 +406,7 @@ bool op_model_qmp(struct op_model_world *w, enum qmp_cmd cmd, const json_t *args
 void op_model_fill(struct op_model_world *w)
 {
 	w->qemu = w->guest_obeys = w->nodes_active = true;
+	w->gives_up = 0.01;
 	set_state(w, "running");
 	w->caps = json_pack("{s:b, s:b, s:b, s:b}", "events", 0, "return-path", 0,
 			    "late-block-activate", 0, "background-snapshot", 0);

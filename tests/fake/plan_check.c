@@ -128,7 +128,7 @@ static void hibernated(struct op_model_world *w, const struct plan_images *image
 {
 	if (w->qemu)
 		op_model_fail(w, "hibernated, and QEMU is there");
-	if (op_status(w->op) != OP_SUCCEEDED)
+	if (w->op && op_status(w->op) != OP_SUCCEEDED)
 		op_model_fail(w, "committed, but not succeeded");
 	if (images->offered != 1 || images->folders != 1)
 		op_model_fail(w, "%u folders, %u images offered", images->folders, images->offered);
@@ -151,7 +151,7 @@ static void not_hibernated(struct op_model_world *w, const struct plan_images *i
 	const struct plan_case *c = plan_case_of(w);
 
 	/* What no log names is swept away at the engine's start. */
-	if (w->op && images->folders)
+	if ((w->op || plan.record) && images->folders)
 		op_model_fail(w, "something of the image is left");
 	if (!w->qemu && !may_be_gone(w))
 		op_model_fail(w, "QEMU is gone");
@@ -279,6 +279,11 @@ void plan_check_end(struct op_model_world *w)
 	bool committed = w->op && op_committed(w->op) && !op_going_back(w->op);
 	bool done = w->op && op_status(w->op) == OP_SUCCEEDED;
 
+	if (plan.record) {
+		committed = tp_json_bool(plan.record, "committed", false) &&
+			    strcmp(tp_json_str(plan.record, "rollback"), "none") == 0;
+		done = strcmp(tp_json_str(plan.record, "status"), "succeeded") == 0;
+	}
 	plan_pump();
 	plan_look(w);
 	if (w->op)

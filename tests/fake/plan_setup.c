@@ -123,6 +123,8 @@ static void set_world(struct op_model_world *w, const struct plan_case *c)
 	w->qemu72 = c->old;
 	w->guest_obeys = !c->ignores;
 	w->hide_orphan = true;
+	if (c->hasty)
+		w->gives_up = 0.00005;
 	if (!restore && !start) {
 		strcpy(w->run_state, c->paused ? "paused" : "running");
 		plan_qemu_make(w);
@@ -158,6 +160,14 @@ static json_t *arguments(const struct op_model_world *w, const struct plan_case 
 	return args;
 }
 
+static void write_spec(void)
+{
+	tp_autojson json_t *doc = json_pack("{s:s, s:s, s:i, s:O}", "uid", plan.vm->uid, "source", "api",
+					    "generation", 1, "spec", plan.vm->spec);
+
+	assert_true(state_vm_write(plan.vm->dirfd, "spec.json", doc, NULL));
+}
+
 void plan_setup(struct op_model_world *w, struct op_options *o)
 {
 	struct plan_case *c = plan_case_of(w);
@@ -173,6 +183,8 @@ void plan_setup(struct op_model_world *w, struct op_options *o)
 	plan.vm->spec = json_pack("{s:{s:s, s:[s, s], s:o}, s:{s:b}}", "launch", "binary",
 				  "/usr/bin/qemu-system-x86_64", "args", "-cpu", "qemu64", "disks", disks(c),
 				  "hibernate", "keep", c->keep);
+	if (plan.really)
+		write_spec();
 	set_answers(w, c);
 	plan_orphan_start();
 	w->mover_pid = plan.orphan;
@@ -217,22 +229,30 @@ static void make_engine(void)
 	struct torpor_pool pools[] = { { .name = PLAN_POOL, .path = pool } };
 	struct torpor_options o = { .size = sizeof(o), .state_dir = state, .runtime_dir = run,
 				    .mover_path = "/bin/true", .pools = pools, .npools = 1 };
-	tp_autojson json_t *doc = NULL;
 
 	snprintf(state, sizeof(state), "%s/state", plan.dir);
 	snprintf(run, sizeof(run), "%s/run", plan.dir);
 	snprintf(pool, sizeof(pool), "%s/pool", plan.dir);
-	plan.loop = ev_loop_new(0);
 	plan.t = torpor_new(plan.loop, &o, text);
 	if (!plan.t)
 		fail_msg("%s", text);
+}
+
+static void make_vm(void)
+{
 	plan.vm = vm_create(plan.t, PLAN_VM, NULL, NULL);
 	assert_non_null(plan.vm);
 	plan.vm->generation = 1;
 	plan.vm->spec = json_pack("{s:{s:s, s:[]}}", "launch", "binary", "qemu", "args");
-	doc = json_pack("{s:s, s:s, s:i, s:O}", "uid", plan.vm->uid, "source", "api", "generation", 1, "spec",
-			plan.vm->spec);
-	assert_true(state_vm_write(plan.vm->dirfd, "spec.json", doc, NULL));
+	write_spec();
+}
+
+void plan_engine_again(void)
+{
+	torpor_free(plan.t);
+	make_engine();
+	plan.vm = vm_find(plan.t, PLAN_VM);
+	assert_non_null(plan.vm);
 }
 
 int plan_world_open(void **state)
@@ -249,7 +269,9 @@ int plan_world_open(void **state)
 	assert_true(fd >= 0 && ftruncate(fd, DISK_BYTES) == 0);
 	close(fd);
 	make_template();
+	plan.loop = ev_loop_new(0);
 	make_engine();
+	make_vm();
 	return 0;
 }
 

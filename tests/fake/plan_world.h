@@ -25,6 +25,7 @@ struct plan_case {
 	bool stay;			/* restore: "paused" is asked for */
 	bool keep;			/* the image stays after a restore */
 	bool diskless;
+	bool hasty;			/* QEMU has its disks active again before it can be killed */
 	bool ignores;			/* powerdown: the guest does not obey */
 	bool quits;			/* powerdown: "on-timeout": "quit" */
 };
@@ -37,5 +38,7 @@ int plan_world_close(void **state);	/* also checks that nothing is left */
 void plan_walk(struct plan_case *c, bool undos, struct op_model_count *count);
 /* Every end of the daemon at each effect and after the end of the operation; `twice`: and again. */
 void plan_recover(struct plan_case *c, bool twice, struct op_model_count *count);
+/* The daemon ends with QEMU at each effect; a new engine recovers from the files alone. */
+void plan_recover_really(struct plan_case *c, struct op_model_count *count);
 
 #endif

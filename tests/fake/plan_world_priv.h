@@ -37,6 +37,8 @@ struct plan_world {
 	bool changing;			/* a job ran since, or runs next: the pool may be another */
 	bool quit_sent;
 	struct plan_images images;
+	bool really;			/* a new engine recovers, with its own ports */
+	json_t *record;			/* of the operation that it recovered */
 	char step[64];			/* of the last effect */
 	unsigned marks[PLAN_MARKS], nmarks;	/* first effect of each step, of the run without a fault */
 	json_t *caps, *params;		/* QEMU's before */
@@ -60,6 +62,8 @@ void plan_mover_seals(struct op_model_world *w);	/* the image is written */
 
 /* plan_setup.c */
 void plan_setup(struct op_model_world *w, struct op_options *o);
+
+void plan_engine_again(void);		/* frees the engine, makes another of the same files */
 
 /* plan_check.c */
 void plan_check_effect(struct op_model_world *w, const char *kind, const char *name);

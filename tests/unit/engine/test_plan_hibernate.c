@@ -14,8 +14,8 @@
 static struct plan_case cases[] = {
 	{ .model = { .name = "running" }, .kind = "hibernate" },
 	{ .model = { .name = "7.2, paused" }, .kind = "hibernate", .old = true, .paused = true },
-	{ .model = { .name = "paused" }, .kind = "hibernate", .paused = true },
-	{ .model = { .name = "7.2, running" }, .kind = "hibernate", .old = true },
+	{ .model = { .name = "paused" }, .kind = "hibernate", .paused = true, .hasty = true },
+	{ .model = { .name = "7.2, running" }, .kind = "hibernate", .old = true, .hasty = true },
 	{ .model = { .name = "no disk, keep" }, .kind = "hibernate", .diskless = true, .keep = true },
 };
 
