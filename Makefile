@@ -101,7 +101,7 @@ LIBRARIES := $(if $(LAYER_OBJS),$(O)/libtorpor.a $(O)/libtorpor.so) $(O)/torpor.
 TEST_SRCS := $(sort $(wildcard tests/unit/*/test_*.c))
 TESTS := $(patsubst tests/unit/%.c,$(O)/tests/%,$(TEST_SRCS))
 # Small programs for the suites on real QEMU: one file each.
-AUX_SRCS := $(sort $(wildcard tests/real/*.c tests/fault/*.c tests/bench/*.c))
+AUX_SRCS := $(sort $(wildcard tests/real/*.c tests/bench/*.c))
 AUX := $(patsubst tests/%.c,$(O)/tests/%,$(AUX_SRCS))
 
 .PHONY: all check test-programs lint lint-layers lint-size lint-tidy lint-cppcheck lint-analyzer \
@@ -253,7 +253,7 @@ $(O)/tests/$(1)/%: $(O)/obj/tests/$(1)/%.o $(O)/lib/fake.a $(call archives,$(LIN
 	$$(call say,LD)
 	$$(Q)$$(link) $$^ -lseccomp $$(LIBS_engine)
 endef
-$(foreach d,real fault bench,$(eval $(call aux_rule,$(d))))
+$(foreach d,real bench,$(eval $(call aux_rule,$(d))))
 
 test-programs: $(TESTS) $(AUX)
 

@@ -104,6 +104,17 @@ static void check_status(struct op *op, const json_t *seen, json_t *blockers)
 			    op_vm_name(op));
 }
 
+/* Without it nothing could be written down that starts this machine again. */
+static void check_launched(struct op *op, json_t *blockers)
+{
+	const json_t *launched = json_object_get(op_vm_of(op)->rest, "launched");
+
+	if (!tp_json_str(launched, "binary") || !json_is_array(json_object_get(launched, "args")))
+		blocker_add(blockers, "Unsupported", json_pack("{s:s}", "reason", "record-damaged"),
+			    "VM %s runs with a command line that is not known any more, as its record was lost: power "
+			    "it down and start it again", op_vm_name(op));
+}
+
 static void check_migrate(struct op *op, const json_t *seen, json_t *blockers)
 {
 	const json_t *reply = json_object_get(seen, "migrate");
@@ -273,15 +284,11 @@ static enum op_verdict judge(struct op *op, struct hibernate *h)
 
 	json_object_set_new(h->seen, "blockers", blockers);
 	check_status(op, h->seen, blockers);
+	check_launched(op, blockers);
 	check_migrate(op, h->seen, blockers);
 	check_jobs(op, h->seen, blockers);
 	check_devices(op, h->seen, blockers);
 	check_bound(op, h, blockers);
-	/* Its record was damaged: an image that names no command line could not be restored. */
-	if (!tp_json_path(op_vm_of(op)->rest, "launched.args"))
-		blocker_add(blockers, "Unsupported", json_pack("{s:s}", "reason", "launch-unknown"),
-			    "VM %s cannot be saved: how it was started is not known; power it down and start it again",
-			    op_vm_name(op));
 	json_object_set_new(h->seen, "files", disk_files(op, h->seen));
 	op_result(op, "estimate", json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)h->bound, "seconds",
 					    (double)h->ram / SAVE_RATE + 0.5, "pause",

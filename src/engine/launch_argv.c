@@ -300,6 +300,10 @@ json_t *launch_argv(struct vm *vm, const struct launch_options *o, const json_t 
 	tp_autojson json_t *argv = json_array();
 	tp_autojson json_t *disks = o->manifest ? json_incref(json_object_get(src, "disks")) : launch_disks(vm);
 
+	if (!tp_json_str(src, "binary")) {
+		tp_fail_class(err, TP_EARG, "GenericError", "VM %s names no QEMU binary", vm->name);
+		return NULL;
+	}
 	if (!launch_add_list(argv, vm, tp_json_path(vm->spec, "launch.wrapper"), numbers, err) ||
 	    !add_expanded(argv, vm, tp_json_str(src, "binary"), numbers, err))
 		return NULL;

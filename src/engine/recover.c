@@ -79,6 +79,12 @@ static bool rebooted(const struct vm *vm)
 	return boot && strcmp(boot, tp_boot_id()) != 0;
 }
 
+/* As vm_ended() would have said it: the guest's own shutdown was heard before the engine died. */
+static bool had_shut_down(const struct vm *vm)
+{
+	return tp_json_bool(json_object_get(vm->rest, "shutdown"), "guest", false);
+}
+
 /* An image that was consumed but not run is given back. */
 void recover_gone(struct vm *vm)
 {
@@ -86,7 +92,9 @@ void recover_gone(struct vm *vm)
 
 	if (vm->qemu || strcmp(tp_json_str(vm->rest, "rest"), "running") != 0)
 		return;
-	if (!vm_image_give_back(vm, !reboot))
+	if (!vm_image_give_back(vm, !reboot) && had_shut_down(vm))
+		vm_rest_text(vm, "shutoff", "guest-shutdown");
+	else if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0)
 		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
 	vm_rest_set(vm, "qemu", NULL);
 }

@@ -141,6 +141,9 @@ static bool verify_job(struct job *j, struct tp_error *err)
 	if (!manifest)
 		return tp_prefix(err, "image %s", in_id(j));
 	j->out = json_pack("{s:O, s:[]}", "manifest", manifest, "blockers");
+	if (!tp_json_str(json_object_get(manifest, "launch"), "binary"))
+		return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "image %s: its manifest does not say how to start its "
+				     "machine", in_id(j));
 	if (!check_file(j, manifest, err)) {
 		if (err && err->code == TP_ECORRUPT)
 			tp_json_set(j->base.error_data, "where", json_string("memory.zst"));

@@ -126,6 +126,8 @@ struct vm *vm_create(struct torpor *t, const char *name, const char *uid_or_null
 		snprintf(vm->uid, sizeof(vm->uid), "%s", uid_or_null);
 	else if (vm)
 		new_uid(vm->uid);
+	if (vm)
+		vm_rest_set(vm, "uid", json_string(vm->uid));
 	return vm;
 }
 
@@ -178,6 +180,8 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 		vm->spec = json_pack("{s:{s:s, s:[]}}", "launch", "binary", "", "args");
 		new_uid(vm->uid);
 		damaged = true;
+	} else {
+		vm->spec_whole = true;
 	}
 	tp_error_clear(&why);
 	rest = state_vm_read(vm->dirfd, "state.json", &why);
@@ -191,9 +195,13 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 		state_vm_set_aside(vm->dirfd, "state.json", NULL);
 		damaged = true;
 	}
-	/* What state.json says of QEMU and image stays known. */
-	if (damaged)
+	/* What state.json says of QEMU, image and identity stays known. */
+	if (damaged) {
+		if (!vm->spec_whole && tp_json_str(vm->rest, "uid"))
+			snprintf(vm->uid, sizeof(vm->uid), "%s", tp_json_str(vm->rest, "uid"));
 		vm_rest_text(vm, "lost", "record-damaged");
+	}
+	vm_rest_set(vm, "uid", json_string(vm->uid));
 	return vm;
 }
 
@@ -349,7 +357,8 @@ static struct derived derive(const struct vm *vm)
 	if (monitor_lost(vm->qemu))
 		return (struct derived){ VM_LOST, "monitor-lost" };
 	if (!vm->qemu->ready)
-		return (struct derived){ vm->state == VM_SHUTOFF ? VM_STARTING : vm->state, vm->reason };
+		return vm->state == VM_SHUTOFF ? (struct derived){ VM_STARTING, "ok" }
+					       : (struct derived){ vm->state, vm->reason };
 	return of_run_state(vm);
 }
 

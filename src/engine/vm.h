@@ -63,6 +63,7 @@ struct vm {
 	struct pending_op *queue;	/* operations that wait for it (busy: queue) */
 	struct hook *hook;		/* the one that runs or waits to be tried again */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
+	bool spec_whole;		/* spec.json could be read */
 	bool recovering;		/* vm->op waits until the world is known */
 	bool undecided;			/* could not be looked at (no descriptors, ...): tried again */
 	bool silence_told;		/* in the log, once */

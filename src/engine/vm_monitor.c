@@ -338,6 +338,10 @@ static void on_shutdown(struct vm_qemu *q, const json_t *data)
 		return;		/* a second one after SIGTERM says nothing new */
 	q->shutdown_guest = tp_json_bool(data, "guest", false);
 	snprintf(q->shutdown_reason, sizeof(q->shutdown_reason), "%s", reason ? reason : "unknown");
+	/* Should the engine not see the process end, the next one knows why it did. */
+	vm_rest_set(q->vm, "shutdown", json_pack("{s:b, s:s}", "guest", q->shutdown_guest, "reason",
+						 q->shutdown_reason));
+	vm_rest_save(q->vm);
 }
 
 static bool changes_status(const char *name)

@@ -339,6 +339,7 @@ static uint64_t act_launch(struct vm *vm, struct op *op, const json_t *args, str
 	}
 	tp_proc_identify(mover_pid(q->mover), &q->proc, NULL);
 	vm_rest_set(vm, "qemu", proc_json(&q->proc));
+	vm_rest_set(vm, "shutdown", NULL);
 	vm_rest_save(vm);
 	q->waiting = op;
 	q->launch_token = ops_token(vm->t);

@@ -70,7 +70,7 @@ struct frame_pool {
 
 bool image_write_error(struct tp_error *err, int sys, const char *what, uint64_t offset)
 {
-	if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG)
+	if (sys == ENOSPC || sys == EDQUOT)
 		return tp_fail_class(err, TP_ESYS, "InsufficientSpace",
 				     "%s at offset %llu: no space left: %s", what,
 				     (unsigned long long)offset, strerror(sys));
