@@ -128,7 +128,7 @@ static int take_line(struct cli_conn *c, json_t **message, struct tp_error *err)
 	*message = tp_json_parse(c->in.data, n, CLI_REPLY_DEPTH, err);
 	tp_buf_drop(&c->in, n + 1);
 	c->scanned = 0;
-	if (*message && json_is_object(*message))
+	if (json_is_object(*message))
 		return 1;
 	tp_fail(err, TP_EPROTO, "what was sent is no JSON object");
 	tp_prefix(err, "torpord cannot be understood");

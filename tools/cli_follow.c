@@ -486,9 +486,9 @@ static bool subscribe(struct follow *f)
 
 static double next_turn(const struct follow *f)
 {
-	double turn = cli_progress_mode() == CLI_P_BAR ? tp_now_mono() + CLI_P_BAR_INTERVAL : f->until;
+	double draw = cli_progress_mode() == CLI_P_BAR ? tp_now_mono() + CLI_P_BAR_INTERVAL : f->until;
 
-	return f->until > 0 && f->until < turn ? f->until : turn;
+	return f->until > 0 && f->until < draw ? f->until : draw;
 }
 
 static bool turn(struct follow *f)

@@ -86,6 +86,15 @@ int cli_ask_list(struct cli *cli, const char *command, json_t *arguments_owned, 
 
 /* --- names --- */
 
+static char *copy(const char *name)
+{
+	char *text = strdup(name);
+
+	if (!text)
+		abort();
+	return text;
+}
+
 static bool state_is_meant(const struct cli_verb *verb, const char *state)
 {
 	size_t n = state ? strlen(state) : 0;
@@ -116,7 +125,7 @@ static int select_names(struct cli *cli, struct cli_names *names)
 		const char *name = tp_json_str(vm, "name");
 
 		if (name && state_is_meant(cli->verb, tp_json_str(vm, "state")))
-			names->names[names->n++] = strdup(name);
+			names->names[names->n++] = copy(name);
 	}
 	if (names->n == 0)
 		cli_note("no VM is selected");
@@ -135,9 +144,9 @@ int cli_names(struct cli *cli, struct cli_names *names)
 		bool twice = false;
 
 		for (size_t k = 0; k < names->n && !twice; k++)
-			twice = strcmp(names->names[k], cli->operands[i]) == 0;
+			twice = names->names[k] && strcmp(names->names[k], cli->operands[i]) == 0;
 		if (!twice)
-			names->names[names->n++] = strdup(cli->operands[i]);
+			names->names[names->n++] = copy(cli->operands[i]);
 	}
 	return CLI_DONE;
 }

@@ -80,7 +80,7 @@ static char *next_part(const char **text)
 
 	if (!*text)
 		return NULL;
-	part = to = malloc(strlen(*text) + 1);
+	part = to = calloc(1, strlen(*text) + 1);
 	if (!part)
 		abort();
 	for (; **text && (**text != ',' || (*text)[1] == ','); (*text)++) {
