@@ -170,7 +170,7 @@ bool op_cancel(struct op *op, struct tp_error *err)
 				     op->id, op->phase);
 	op->cancelled = true;
 	/* Rebuilt, and the world is not known yet: op_resume() turns it back. */
-	if (op->stage == OP_IDLE)
+	if (op->stage == OP_IDLE && op->begun)
 		return true;
 	op_clear_fail(op);
 	tp_fail_class(&op->fail, TP_ECANCELLED, "Cancelled", "%s of VM %s was cancelled",
