@@ -72,8 +72,9 @@ json_t *vm_log_tail(const struct vm *vm, size_t lines)
 	while (n > 0 && text[n - 1] == '\n')
 		n--;
 	text[n] = '\0';
-	for (from = text + n; from > text && lines; from--)
-		lines -= from[-1] == '\n' && lines == 1 ? 0 : from[-1] == '\n';
+	for (from = text + n; from > text; from--)
+		if (from[-1] == '\n' && --lines == 0)
+			break;
 	for (char *p = text; *p; p++)
 		*p = (unsigned char)*p < 0x20 && *p != '\n' ? ' ' : (unsigned char)*p > 0x7e ? '?' : *p;
 	return json_string(from);
