@@ -238,9 +238,10 @@ def pairs(s, combinations, seed=4):
 @version
 @deadline(180)
 def test_two_verbs_at_once(s):
-    pairs(s, [("vm-hibernate", second) for second in SECOND if second != "vm-discard"]
-          + [("vm-restore", second) for second in SECOND
-             if second not in ("vm-discard", "vm-powerdown", "vm-reset")])
+    pairs(s, [("vm-hibernate", second) for second in
+              ("vm-hibernate", "vm-restore", "vm-pause", "vm-powerdown", "vm-reset", "vm-monitor")]
+          + [("vm-restore", second) for second in ("vm-restore", "vm-start", "vm-pause",
+                                                   "vm-hibernate")])
 
 
 @slow

@@ -374,6 +374,7 @@ def test_failing_rename_while_hibernating(s):
     walk(s, failing_save_row, "renameat", EIO, "/tr.")
 
 
+@slow
 @deadline(200)
 def test_failing_fsync_while_restoring(s):
     walk(s, failing_restore_row, "fsync", EIO, "/tr.")

@@ -122,6 +122,8 @@ def kill_ran_row(s, vm):
     check(all(image["state"] != "complete" for image in vm.images()), f"offered: {vm.images()}")
     s.client.err("vm-restore", ("InvalidState", "NotFound"), name="vm", wait=True)
     s.qemu_io(vm, "read 0 512")
+    for image in vm.images():
+        s.client.cmd("image-delete", image=image["id"])
     boot_again(s, vm)
     no_leftovers(s, 1)
 
