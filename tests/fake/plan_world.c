@@ -216,6 +216,7 @@ static bool vm_acts(struct op_model_world *w, const char *action, const json_t *
 {
 	bool incoming = tp_json_bool(args, "incoming", false);
 
+	plan_look(w);
 	if (strcmp(action, "kill") == 0 && plan.vm->qemu)
 		plan.vm->qemu->dying = true;
 	if (strcmp(action, "launch") != 0)
