@@ -196,7 +196,7 @@ def test_missing_image(s):
     os.rename(s.daemon.pool + ".away", s.daemon.pool)
     # Rechecked by itself: no restart of the daemon is needed.
     poll(lambda: "error" not in s.client.reply(s.client.send("vm-restore", name="vm", wait=True)),
-         20, "the restore once the pool is back")
+         60, "the restore once the pool is back", every=0.5)
     vm.went_on(before)
 
 

@@ -45,7 +45,7 @@ def unchanged(reply):
           f"not said to be unchanged: {reply}")
 
 
-def poll(condition, seconds=20, what="the condition"):
+def poll(condition, seconds=20, what="the condition", every=POLL_SECONDS):
     """The first true value of condition(); fails when there was none in time."""
     end = time.monotonic() + seconds
     while True:
@@ -54,7 +54,7 @@ def poll(condition, seconds=20, what="the condition"):
             return value
         if time.monotonic() > end:
             raise Failure(f"{what} did not come true within {seconds} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 def qemu_program(version, name="qemu-system-x86_64"):
