@@ -249,7 +249,7 @@ static bool look_at_room(struct job *j, struct tp_error *err)
 	struct pool_space space;
 	struct tp_error why = TP_ERROR_INIT;
 
-	if (!pool_space(j->pool, &space, err))
+	if (!pool_regain(j->pool, tp_json_str(j->in, "instance"), err) || !pool_space(j->pool, &space, err))
 		return false;
 	j->out = json_array();
 	if (space.read_only)
@@ -274,7 +274,8 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 			    err.text);
 		return blockers_verdict(op, blockers);
 	}
-	return step_job(op, look_at_room, json_pack("{s:I, s:b}", "bytes", (json_int_t)h->bound, "unreserved",
+	return step_job(op, look_at_room, json_pack("{s:s, s:I, s:b}", "instance",
+			state_dir_instance(op_vm_of(op)->t->state), "bytes", (json_int_t)h->bound, "unreserved",
 			strcmp(hibernate_reserve(op), "none") == 0), hibernate_pool(op), 0);
 }
 

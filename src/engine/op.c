@@ -258,6 +258,11 @@ bool op_undo_due(struct op *op)
 	const struct op_step *step = op_step_here(op);
 	bool possible = step->undo && !((step->flags & OPF_QEMU) && op->qemu_gone);
 
+	if (possible && op->silent && (step->flags & OPF_QEMU)) {
+		op->undo_failed[op->at] = true;
+		return false;
+	}
+
 	if (!possible)
 		op->undo_failed[op->at] = false;
 	return possible && (!op->retrying || op->undo_failed[op->at]);
@@ -315,6 +320,7 @@ void op_step_failed(struct op *op)
 {
 	if (op->back) {
 		op_warn(op, "undo of %s failed: %s", step_text(op), op->fail.text);
+		op->silent |= op->fail.code == TP_ETIMEOUT;
 		op_clear_fail(op);
 		op->undo_failed[op->at] = true;
 		op->blocked = op_step_here(op)->flags & OPF_BARRIER;
@@ -508,6 +514,7 @@ void op_enter(struct op *op)
 	if (op->stage == OP_BACKOFF) {
 		op->stage = OP_ENTERING;
 		op->status = OP_RUNNING;
+		op->silent = false;
 		if (op->back && !op->blocked)
 			op->at = (int)op->plan->nsteps - 1;
 		op->blocked = false;

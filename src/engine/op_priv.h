@@ -67,6 +67,7 @@ struct op {
 	bool commit_tried;		/* a commit record was handed to the journal */
 	bool doomed;			/* past the commit, but QEMU is lost: ends failed */
 	bool retrying;			/* failed undos only */
+	bool silent;			/* an undo had no answer in time: the next ones do not wait for QEMU too */
 	bool blocked;			/* at an undo that the ones above it wait for */
 	bool undone;			/* some undo has run */
 	bool *undo_failed;		/* by step */

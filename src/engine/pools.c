@@ -94,7 +94,7 @@ static bool look_run(void *arg, struct tp_error *err)
 				       true, err);
 		l->opened = l->storage != NULL;
 	}
-	if (!l->storage)
+	if (!l->storage || !pool_regain(l->storage, state_dir_instance(l->p->ps->t->state), err))
 		return false;
 	l->entries = pool_catalogue(l->storage, NULL, CATALOGUE_MAX, err);
 	return l->entries && pool_space(l->storage, &l->space, err);

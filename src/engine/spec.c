@@ -138,9 +138,12 @@ static bool check_strings(struct walk *w, const char *path, const json_t *value)
 
 	if (json_array_size(value) > SPEC_ARGS_MAX)
 		return bad(w, path, "has too many items");
-	json_array_foreach(value, i, item)
+	json_array_foreach(value, i, item) {
 		if (!json_is_string(item))
 			return bad(w, path, "must be a list of strings");
+		if (!spec_placeholders_check(path, json_string_value(item), w->argument, w->err))
+			return false;
+	}
 	return true;
 }
 

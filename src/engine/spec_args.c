@@ -127,3 +127,32 @@ bool spec_args_check(const json_t *args, char argument[64], struct tp_error *err
 			      "it puts a monitor on stdio; use -display none and \"console\": \"auto\"");
 	return true;
 }
+
+static bool placeholder_known(const char *word, size_t n)
+{
+	static const char *const words[] = { "name", "uid", "run-dir", "state-dir" };
+
+	for (size_t i = 0; i < TP_N(words); i++)
+		if (strlen(words[i]) == n && strncmp(words[i], word, n) == 0)
+			return true;
+	return n > 3 && strncmp(word, "fd:", 3) == 0;	/* its name is looked up at each launch */
+}
+
+bool spec_placeholders_check(const char *member, const char *text, char argument[64], struct tp_error *err)
+{
+	for (const char *p = text; (p = strchr(p, '{')); p++) {
+		size_t n;
+
+		if (p[1] == '{') {
+			p++;
+			continue;
+		}
+		n = strspn(p + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_:.");
+		if (n == 0 || p[n + 1] != '}' || placeholder_known(p + 1, n))
+			continue;
+		snprintf(argument, 64, "%s", member);
+		return tp_fail_class(err, TP_EARG, "GenericError", "%s: {%.*s} is no placeholder that torpor knows; "
+				     "write {{ for a brace", member, (int)n, p + 1);
+	}
+	return true;
+}

@@ -10,4 +10,7 @@
 
 bool spec_args_check(const json_t *args, char argument[64], struct tp_error *err);
 
+/* {word} must be a placeholder that torpor knows; {{ and JSON's braces stand for themselves. */
+bool spec_placeholders_check(const char *member, const char *text, char argument[64], struct tp_error *err);
+
 #endif

@@ -356,9 +356,11 @@ static struct derived derive(const struct vm *vm)
 		return of_rest(vm);
 	if (monitor_lost(vm->qemu))
 		return (struct derived){ VM_LOST, "monitor-lost" };
+	/* Taken up a moment ago: as it was left, so that verbs may come, which wait for its monitor. */
+	if (!vm->qemu->ready && vm->qemu->adopted)
+		return tp_json_str(vm->rest, "paused-by") ? of_run_state(vm) : (struct derived){ VM_RUNNING, "ok" };
 	if (!vm->qemu->ready)
-		return vm->state == VM_SHUTOFF ? (struct derived){ VM_STARTING, "ok" }
-					       : (struct derived){ vm->state, vm->reason };
+		return (struct derived){ VM_STARTING, "ok" };
 	return of_run_state(vm);
 }
 

@@ -50,6 +50,11 @@ struct pool_shortage {
 struct pool *pool_open(const char *name, const char *path, uint64_t quota, const char *instance,
 		       bool create, struct tp_error *err);
 void pool_close(struct pool *p);
+/*
+ * A pool that was read-only when it was opened and whose file system can be written by now: takes
+ * the lock and the owner file as pool_open does. Otherwise does nothing and succeeds.
+ */
+bool pool_regain(struct pool *p, const char *instance, struct tp_error *err);
 const char *pool_name(const struct pool *p);
 const char *pool_path(const struct pool *p);
 int pool_dirfd(const struct pool *p);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -184,4 +185,15 @@ bool pool_lock(struct pool *p, const char *instance, struct tp_error *err)
 	}
 	owner = read_owner(p->lockfd);
 	return may_own(p, owner, me, err) && (p->read_only || write_owner(p, me, err));
+}
+
+bool pool_regain(struct pool *p, const char *instance, struct tp_error *err)
+{
+	struct statvfs vfs;
+
+	if (!p->read_only || fstatvfs(p->dirfd, &vfs) != 0 || (vfs.f_flag & ST_RDONLY))
+		return true;
+	p->read_only = false;
+	tp_close(&p->lockfd);
+	return pool_lock(p, instance, err);
 }
