@@ -22,6 +22,7 @@ struct hibernate {
 	json_t *disks;			/* fingerprints */
 	json_t *manifest;		/* as it was written */
 	bool mover_stopped, completed;
+	bool stream_cut;		/* the mover met an end of the stream that was none */
 };
 
 enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev);

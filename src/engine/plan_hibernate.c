@@ -32,6 +32,7 @@
 #include "storage/image_bound.h"
 
 #define SAVE_FD "torpor-save"
+#define QEMU_HAS_SAY 1.0	/* seconds from the stream's end to the loss of QEMU being seen */
 #define POLL_EVERY 0.5		/* seconds between query-migrate while events tell the same */
 #define END_WAIT 10.0		/* seconds for each of completed and quit; then SIGKILL */
 
@@ -167,9 +168,42 @@ static enum op_verdict start_mover(struct op *op)
 	return OP_WAIT;
 }
 
+/* The mover's own words: class, desc, and what else it tells. */
+static enum op_verdict mover_failed(struct op *op)
+{
+	const json_t *said = op_mover_said(op, "error");
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *data = said ? json_copy((json_t *)said) : NULL;
+
+	tp_fail_class(&err, TP_ESTATE, tp_json_str(said, "class") ? tp_json_str(said, "class") : "IOError", "%s",
+		      tp_json_str(said, "desc") ? tp_json_str(said, "desc") : "the mover ended too early");
+	json_object_del(data, "class");
+	json_object_del(data, "desc");
+	return op_fail_error(op, &err, data);
+}
+
+/* A stream that QEMU closed has its reason in QEMU's end or its migration's: they have a moment. */
+static enum op_verdict on_mover_error(struct op *op, const json_t *data)
+{
+	struct hibernate *h = op_data(op);
+	const char *class_ = tp_json_str(data, "class");
+
+	if (!class_ || strcmp(class_, "QemuError") != 0)
+		return mover_failed(op);
+	h->stream_cut = true;
+	if (op_qemu_alive(op))
+		(void)op_qmp_full(op, QMP_QUERY_MIGRATE, NULL, NULL, 0, OPQ_SHOW);
+	return op_sleep(op, QEMU_HAS_SAY);
+}
+
 static enum op_verdict on_save_mover(struct op *op, const struct op_event *ev)
 {
 	struct hibernate *h = op_data(op);
+
+	if (strcmp(ev->name, "error") == 0)
+		return on_mover_error(op, ev->data);
+	if (strcmp(ev->name, "end") == 0)
+		return h->stream_cut ? OP_WAIT : mover_failed(op);
 
 	if (strcmp(ev->name, "hello") == 0) {
 		mover_note(op, ev);
@@ -198,6 +232,8 @@ static enum op_verdict save_state(struct op *op, const struct op_event *ev)
 	case OP_MOVER:
 		return on_save_mover(op, ev);
 	case OP_TICK:
+		if (((struct hibernate *)op_data(op))->stream_cut)
+			return mover_failed(op);
 		return op_qmp_full(op, QMP_QUERY_MIGRATE, NULL, NULL, 0, OPQ_SHOW);
 	case OP_REPLY:
 		break;
@@ -208,13 +244,11 @@ static enum op_verdict save_state(struct op *op, const struct op_event *ev)
 		return op_qmp(op, QMP_MIGRATE, json_pack("{s:s}", "uri", "fd:" SAVE_FD));
 	if (op_replied(ev, QMP_QUERY_MIGRATE)) {
 		mig_info_parse(ev->data, &info);
-		/* What ended the stream says why in a moment: its own error comes first. */
 		if (info.phase == MIG_FAILED || info.phase == MIG_CANCELLED)
-			return op_mover_said(op, "error") ? OP_WAIT :
-			       op_fail(op, TP_EQMP, "QemuError", "QEMU of VM %s could not save its state: %s",
+			return op_fail(op, TP_EQMP, "QemuError", "QEMU of VM %s could not save its state: %s",
 				       op_vm_name(op), info.error[0] ? info.error : info.status);
 	}
-	return op_sleep(op, POLL_EVERY);
+	return ((struct hibernate *)op_data(op))->stream_cut ? OP_WAIT : op_sleep(op, POLL_EVERY);
 }
 
 /*
@@ -454,11 +488,11 @@ static const struct op_step steps[] = {
 	{ .name = "create-image", .run = create_image, .undo = create_image_undo, .limit = 60,
 	  .undo_limit = 60 },
 	{ .name = "pause-guest", .phase = "Pausing", .run = pause_guest, .undo = guest_pause_undo, .limit = 30,
-	  .undo_limit = 30, .flags = OPF_QEMU },
+	  .undo_limit = 15, .flags = OPF_QEMU },
 	{ .name = "set-capabilities", .run = prepare, .undo = migration_prepare_undo, .limit = 10,
 	  .undo_limit = 10, .flags = OPF_QEMU },
 	{ .name = "save-state", .phase = "Saving", .run = save_state, .undo = save_state_undo, .limit = 60,
-	  .undo_limit = 30 },
+	  .undo_limit = 15, .expects = OP_RES_MOVER },
 	{ .name = "fingerprint", .phase = "Syncing", .run = fingerprint, .limit = 120 },
 	{ .name = "write-manifest", .run = write_manifest, .undo = write_manifest_undo, .limit = 60,
 	  .undo_limit = 60, .flags = OPF_BARRIER },

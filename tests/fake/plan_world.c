@@ -117,14 +117,23 @@ static void touch_disk(void)
 	close(fd);
 }
 
+/* Returns once the child has closed what it inherited: the state directory's lock among it. */
 void plan_orphan_start(void)
 {
+	int closed[2];
+	char byte;
+
 	if (plan.orphan > 0)
 		return;
+	assert_int_equal(pipe(closed), 0);
 	plan.orphan = fork();
 	assert_true(plan.orphan >= 0);
-	if (plan.orphan > 0)
+	if (plan.orphan > 0) {
+		close(closed[1]);
+		assert_int_equal(read(closed[0], &byte, 1), 0);
+		close(closed[0]);
 		return;
+	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close_range(0, ~0u, 0);
 	for (;;)
