@@ -179,11 +179,12 @@ const char *state_dir_instance(const struct state_dir *s)
 
 /* --- VMs --- */
 
+/* Files come by rename and synced: no cut leaves an empty one, so that is damage, not absence. */
 static bool has_file(int dirfd, const char *name)
 {
 	struct stat st;
 
-	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > 0;
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* A folder that counts; one left by a define that was cut before spec.json came is removed. */

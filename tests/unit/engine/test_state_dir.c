@@ -127,13 +127,15 @@ static void test_vms(void **state)
 	cut = state_dir_vm(s, "cut", true, &err);	/* a define that a crash cut */
 	odd = state_dir_vm(s, "odd", true, &err);
 	assert_true(state_vm_write(odd, "state.json", spec, &err));
+	close(state_dir_vm(s, "zero", true, &err));	/* damaged, not absent */
+	put(b, "vms/zero/spec.json", "");
 	close(state_dir_vm(s, "b", true, &err));
 	close(dir);
 	dir = state_dir_vm(s, "b", true, &err);
 	assert_true(state_vm_write(dir, "spec.json", spec, &err));
 	names = state_dir_vms(s, &err);
 	text = json_dumps(names, JSON_COMPACT);
-	assert_string_equal(text, "[\"b\",\"web1\"]");
+	assert_string_equal(text, "[\"b\",\"web1\",\"zero\"]");
 	assert_int_equal(state_dir_vm(s, "cut", false, NULL), -1);
 	close(odd);
 	odd = state_dir_vm(s, "odd", false, &err);	/* it has a state: left alone */
