@@ -175,6 +175,21 @@ json_t *op_journal_read(int dirfd, size_t *torn, struct tp_error *err)
 	return TP_STEAL(records);
 }
 
+bool op_journal_blank(int dirfd, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	size_t n = 0, zeros = 0;
+	tp_autofree char *text = tp_read_file(dirfd, FILE_NAME, READ_MAX, &n, &why);
+
+	if (!text && why.sys != ENOENT && err && err->code == TP_OK)
+		*err = why;
+	if (!text)
+		return why.sys == ENOENT;
+	while (zeros < n && !text[zeros])
+		zeros++;
+	return zeros == n;
+}
+
 bool op_journal_set_aside(int dirfd, struct tp_error *err)
 {
 	char name[sizeof(FILE_NAME) + 8 + TP_TIME_TEXT], stamp[TP_TIME_TEXT];

@@ -29,6 +29,9 @@ bool op_journal_clear(int fd, struct tp_error *err);	/* truncated to 0 */
  * torn tail is normal). Absent or empty: an empty array. NULL: unreadable.
  */
 json_t *op_journal_read(int dirfd, size_t *torn, struct tp_error *err);
+/* Absent, empty or only zeros (what a power cut makes of one whose data was not synced): nothing was
+ * ever recorded. False with no error: there is something in it. */
+bool op_journal_blank(int dirfd, struct tp_error *err);
 /* Sets a damaged log aside as op.log.bad-TIME. */
 bool op_journal_set_aside(int dirfd, struct tp_error *err);
 

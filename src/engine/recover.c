@@ -154,8 +154,10 @@ static bool read_journal(struct vm *vm)
 			op_step_name(vm->op));
 		return true;
 	}
-	if (records && !last && err.code == TP_OK)
+	if (records && !last && op_journal_blank(vm->dirfd, &err))
 		return true;		/* not even its first record: nothing was done */
+	if (records && !last)
+		tp_fail(&err, TP_ECORRUPT, "none of its records is good (%zu bytes)", torn);
 	tp_close(&vm->journal_fd);
 	if (passes(&err)) {
 		tp_err("vm=%s its journal cannot be read now: %s", vm->name, err.text);

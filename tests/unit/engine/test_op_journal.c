@@ -159,6 +159,25 @@ static void test_damaged(void **state)
 	assert_log(b, "begin", n - first);
 }
 
+static void test_blank(void **state)
+{
+	static const char zeros[4096], late[4096] = { [4095] = 'x' };
+	struct box *b = *state;
+	struct tp_error err = TP_ERROR_INIT;
+
+	assert_true(op_journal_blank(b->dir, &err));
+	write_log(b, "", 0);
+	assert_true(op_journal_blank(b->dir, &err));
+	write_log(b, zeros, sizeof(zeros));
+	assert_true(op_journal_blank(b->dir, &err));
+	write_log(b, late, sizeof(late));
+	assert_false(op_journal_blank(b->dir, &err));
+	write_log(b, "[1, 2, 3]\n", 10);
+	assert_false(op_journal_blank(b->dir, &err));
+	assert_int_equal(err.code, TP_OK);
+	write_log(b, "", 0);
+}
+
 static void test_set_aside(void **state)
 {
 	struct box *b = *state;
@@ -257,7 +276,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_round), T(test_damaged), T(test_set_aside), T(test_room), T(test_full_disk),
+		T(test_round), T(test_damaged), T(test_blank), T(test_set_aside), T(test_room),
+		T(test_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
