@@ -347,11 +347,8 @@ static void quit_look(struct sync_call *s)
 	bool over = tp_now_mono() >= s->until;
 
 	if (!vm || (!vm->qemu && (!vm->op || over))) {
-		if (vm && (vm->state == VM_CRASHED || strcmp(tp_json_str(vm->rest, "rest"), "lost") == 0)) {
-			vm_rest_text(vm, "shutoff", "quit");
-			vm_rest_save(vm);
-			vm_refresh(vm);
-		}
+		if (vm)
+			vm_no_longer_lost(vm);
 		sync_reply(s, NULL);
 		return;
 	}

@@ -292,7 +292,6 @@ void api_vm_discard(struct api_call *call)
 static void resolved(struct sync_call *s)
 {
 	struct vm *vm = sync_vm(s);
-	const char *rest = vm ? tp_json_str(vm->rest, "rest") : "";
 	struct tp_error err = TP_ERROR_INIT;
 
 	if (vm && vm->qemu && tp_now_mono() < s->until) {
@@ -305,12 +304,9 @@ static void resolved(struct sync_call *s)
 		sync_error(s, &err, NULL);
 		return;
 	}
-	/* Its end may have given it its image back: then it is hibernated. */
-	if (strcmp(rest, "lost") == 0 || strcmp(rest, "crashed") == 0) {
-		vm_rest_text(vm, "shutoff", "quit");
-		vm_rest_save(vm);
-		vm_refresh(vm);
-	}
+	/* It may be hibernated: it was, or its end has given it its image back. */
+	if (vm)
+		vm_no_longer_lost(vm);
 	sync_reply(s, NULL);
 }
 
@@ -350,9 +346,7 @@ void api_vm_resolve(struct api_call *call)
 		return;
 	}
 	if (strcmp(owner, "here") == 0 && vm->qemu) {
-		vm_rest_text(vm, "running", "ok");
-		vm_rest_save(vm);
-		vm_refresh(vm);
+		vm_no_longer_lost(vm);
 		api_reply(call, json_object());
 		return;
 	}

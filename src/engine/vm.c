@@ -170,7 +170,6 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 {
 	struct vm *vm = vm_new(t, name, err);
 	struct tp_error why = TP_ERROR_INIT;
-	bool damaged = false;
 	json_t *rest;
 
 	if (!vm)
@@ -179,9 +178,7 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 		tp_err("vm=%s %s", name, why.text);
 		vm->spec = json_pack("{s:{s:s, s:[]}}", "launch", "binary", "", "args");
 		new_uid(vm->uid);
-		damaged = true;
-	} else {
-		vm->spec_whole = true;
+		vm->spec_damaged = true;
 	}
 	tp_error_clear(&why);
 	rest = state_vm_read(vm->dirfd, "state.json", &why);
@@ -193,14 +190,10 @@ struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err)
 		json_decref(rest);
 		tp_err("vm=%s state.json is damaged: %s", name, why.text);
 		state_vm_set_aside(vm->dirfd, "state.json", NULL);
-		damaged = true;
-	}
-	/* What state.json says of QEMU, image and identity stays known. */
-	if (damaged) {
-		if (!vm->spec_whole && tp_json_str(vm->rest, "uid"))
-			snprintf(vm->uid, sizeof(vm->uid), "%s", tp_json_str(vm->rest, "uid"));
 		vm_rest_text(vm, "lost", "record-damaged");
 	}
+	if (vm->spec_damaged && tp_json_str(vm->rest, "uid"))
+		snprintf(vm->uid, sizeof(vm->uid), "%s", tp_json_str(vm->rest, "uid"));
 	vm_rest_set(vm, "uid", json_string(vm->uid));
 	return vm;
 }
@@ -286,6 +279,21 @@ void vm_rest_save(struct vm *vm)
 	vm->rest_dirty = true;
 }
 
+void vm_no_longer_lost(struct vm *vm)
+{
+	const char *rest = tp_json_str(vm->rest, "rest");
+	bool lost = strcmp(rest, "lost") == 0;
+
+	vm->spec_damaged = false;
+	if (vm->qemu && lost)
+		vm_rest_text(vm, "running", "ok");
+	else if (!vm->qemu && (lost || strcmp(rest, "crashed") == 0))
+		vm_rest_text(vm, "shutoff", "quit");
+	if (!vm->undecided)
+		vm_rest_save(vm);
+	vm_refresh(vm);
+}
+
 /* --- state --- */
 
 const char *vm_qemu_status(const struct vm *vm)
@@ -341,6 +349,8 @@ static struct derived derive(const struct vm *vm)
 
 	if (strcmp(tp_json_str(vm->rest, "rest"), "lost") == 0)
 		return of_rest(vm);
+	if (vm->spec_damaged)
+		return (struct derived){ VM_LOST, "record-damaged" };
 	if (vm->undecided)
 		return (struct derived){ VM_LOST, "monitor-lost" };
 	/* One that has ended holds the VM until that is on the platter. */

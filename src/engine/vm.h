@@ -6,7 +6,9 @@
  * never stored: vm_refresh() derives it from three truths, in this order: the
  * operation that holds the VM, the QEMU that runs (its status as QEMU said it),
  * the durable rest (state.json). It is the one place that changes the state,
- * logs old -> new and tells the clients.
+ * logs old -> new and tells the clients. A damaged file costs only itself: with
+ * a damaged spec.json the VM is lost, but its rest is kept up and not overwritten
+ * by that, so that all is as before when the file comes back from a backup.
  *
  * rest (state.json): {"rest": "shutoff"|"running"|"hibernated"|"crashed"|"lost", "reason",
  *   "image": {"id", "pool"} | absent, "consumed", "ran", "disks": {ID: {file, format}},
@@ -63,7 +65,7 @@ struct vm {
 	struct pending_op *queue;	/* operations that wait for it (busy: queue) */
 	struct hook *hook;		/* the one that runs or waits to be tried again */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
-	bool spec_whole;		/* spec.json could be read */
+	bool spec_damaged;		/* lost/record-damaged until vm-resolve; rest stays what it is */
 	bool recovering;		/* vm->op waits until the world is known */
 	bool undecided;			/* could not be looked at (no descriptors, ...): tried again */
 	bool silence_told;		/* in the log, once */
@@ -76,7 +78,8 @@ struct vm *vm_find(struct torpor *t, const char *name);
 /* NotFound when absent, Busy while it is being undefined. */
 struct vm *vm_need(struct torpor *t, const char *name, struct tp_error *err);
 struct vm *vm_create(struct torpor *t, const char *name, const char *uid_or_null, struct tp_error *err);
-/* Loads spec.json and state.json of a VM at start-up. A damaged one: state lost, record-damaged. */
+/* Loads spec.json and state.json of a VM at start-up. A damaged one: state lost, record-damaged; a
+ * damaged state.json is set aside, a damaged spec.json stays where it is. */
 struct vm *vm_load(struct torpor *t, const char *name, struct tp_error *err);
 void vm_destroy(struct vm *vm);			/* out of the registry, memory freed, files stay */
 size_t vm_count(const struct torpor *t);
@@ -91,6 +94,8 @@ bool vm_running(const struct vm *vm);
 void vm_rest_set(struct vm *vm, const char *key, json_t *value_owned);
 void vm_rest_text(struct vm *vm, const char *rest, const char *reason);
 void vm_rest_save(struct vm *vm);
+/* What vm-resolve and vm-quit leave: a QEMU found again runs, else what was lost or crashed is off. */
+void vm_no_longer_lost(struct vm *vm);
 /* An io job that writes the rest as it is now: for steps that must wait for it. NULL: no memory. */
 struct op_job *vm_rest_job(struct vm *vm);
 

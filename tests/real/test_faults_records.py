@@ -169,6 +169,50 @@ def test_damaged_spec(s):
     rows.done()
 
 
+def test_damaged_spec_of_a_vm_that_rests(s):
+    """Without a QEMU too the other record is not overwritten: hibernated stays hibernated."""
+    vm = s.boot()
+    before = vm.tick()
+    path = record(s, "spec.json")
+    with open(path, "rb") as file:
+        good = file.read()
+    vm.hibernate()
+    damaged(s, "spec.json", garble)
+    vm.wait_state("lost/record-damaged", 15)
+    s.client.err("vm-restore", "InvalidState", name="vm")
+    s.client.err("vm-start", "InvalidState", name="vm")
+    s.daemon.restart()
+    vm.wait_state("lost/record-damaged", 15)
+    s.daemon.kill()
+    with open(path, "wb") as file:
+        file.write(good)
+    revive(s)
+    vm.expect("hibernated/save")
+    vm.restore()
+    vm.went_on(before)
+    # Its QEMU ends while nobody looks: what that means is recorded all the same.
+    s.daemon.kill()
+    garble(path)
+    killed(s, qemu_pids()[0])
+    revive(s)
+    vm.wait_state("lost/record-damaged", 15)
+    s.daemon.kill()
+    with open(path, "wb") as file:
+        file.write(good)
+    revive(s)
+    vm.wait_state("crashed/exited", 15)
+    mark = vm.mark()
+    vm.start()
+    vm.ready(mark)
+    vm.hibernate()
+    # Resolved without a backup it is what its own record says.
+    damaged(s, "spec.json", garble)
+    vm.wait_state("lost/record-damaged", 15)
+    s.client.cmd("vm-resolve", name="vm", owner="nobody", seconds=20)
+    vm.expect("hibernated/save")
+    one_image(s, vm)
+
+
 def test_damaged_spec_defined_anew(s):
     """Without a backup: resolve, define again, start."""
     vm = s.boot()
