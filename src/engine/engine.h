@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "engine/engine_hooks.h"
+#include "engine/features.h"
 #include "engine/io_worker.h"
 #include "engine/mover.h"
 #include "engine/op.h"
@@ -32,6 +33,7 @@ struct torpor {
 	struct io_worker *worker;	/* of the state directory */
 	struct io_worker *disks;	/* of guests' disks */
 	struct pools *pools;
+	struct features_cache features;	/* of QEMU binaries */
 	struct api_state *api;
 	struct ops *ops;
 	struct vm *vms;			/* sorted by name */

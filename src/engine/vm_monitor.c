@@ -120,6 +120,7 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	}
 	qmp_features_of(schema, &q->features);
 	qmp_schema_free(schema);
+	features_keep(&q->vm->t->features, q->proc.pid, &q->features);
 	q->schema_known = true;
 }
 
@@ -128,6 +129,8 @@ static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_er
 /* Asks what is not known yet; the status after the schema, so that ready has both. */
 static void get_ready(struct vm_qemu *q)
 {
+	if (!q->schema_known)
+		q->schema_known = features_recall(&q->vm->t->features, q->proc.pid, &q->features);
 	if (!q->schema_known && !q->schema_asked)
 		q->schema_asked = qmp_client_send(q->qmp, QMP_QUERY_SCHEMA, NULL, NULL, 0, schema_reply, q, NULL);
 	vm_poll_status(q->vm);
