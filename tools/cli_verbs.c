@@ -100,7 +100,7 @@ const struct cli_verb cli_verbs[] = {
 	  .options = OPTIONS({ "pool", 0, CLI_TEXT, "POOL", "pool", "where the image goes (default: the spec's)" },
 			     { "level", 0, CLI_INT, "N", "level", "zstd's level, 1 to 19 (default: the spec's)" },
 			     { "threads", 0, CLI_INT, "N", "threads",
-			       "compression threads; 0: chosen by the host, -1: none" },
+			       "compression threads; 0: one for each CPU" },
 			     { "keep", 0, CLI_FLAG, NULL, "keep", "keep the image after its restore" },
 			     { "reserve", 0, CLI_CHOICE, "full|estimate|none", "reserve",
 			       "room that is taken before the guest is touched" },

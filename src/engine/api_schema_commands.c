@@ -127,8 +127,8 @@ const struct api_command api_commands[] = {
 				     "commit point hands over (default: the spec's)"),
 		      OPTIONAL("pool", "name", "where the image goes (default: the spec's)"),
 		      OPTIONAL_RANGE("level", "int", 1, 19, "zstd level", "default: the spec's"),
-		      OPTIONAL_RANGE("threads", "int", -1, 16, "threads", "compression threads; 0: chosen by "
-				     "the host, -1: none beside the reader (default: the spec's)"),
+		      OPTIONAL_RANGE("threads", "int", 0, 16, "threads", "compression threads; 0: one for each "
+				     "CPU (default: the spec's)"),
 		      OPTIONAL("keep", "bool", "keep the image after its restore (default: the spec's)"),
 		      OPTIONAL("reserve", "ReserveMode", "room taken before the guest is touched (default: "
 			       "the spec's)"),

@@ -60,7 +60,7 @@ const struct api_type api_types_spec[] = {
 			 OPTIONAL("timeout", "seconds", "default: 120 s and 15 s for each GiB of RAM"),
 			 OPTIONAL("pool", "name", "default \"default\""),
 			 OPTIONAL_RANGE("level", "int", 1, 19, "zstd level", "default 1"),
-			 OPTIONAL_RANGE("threads", "int", -1, 16, "threads", "default 0: chosen by the host"),
+			 OPTIONAL_RANGE("threads", "int", 0, 16, "threads", "default 0: one for each CPU"),
 			 OPTIONAL("keep", "bool", "default false"),
 			 OPTIONAL("reserve", "ReserveMode", "default full")) },
 	{ .name = "RestoreSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-restore.",

@@ -360,7 +360,7 @@ static bool check_hibernate(struct walk *w, const char *path, const json_t *valu
 		{ .name = "timeout", .type = JSON_REAL, .min = 0.1, .max = 1e7 },
 		{ .name = "pool", .type = JSON_STRING, .check = check_name },
 		{ .name = "level", .type = JSON_INTEGER, .min = 1, .max = 19 },
-		{ .name = "threads", .type = JSON_INTEGER, .min = -1, .max = 16 },
+		{ .name = "threads", .type = JSON_INTEGER, .min = 0, .max = 16 },
 		{ .name = "keep", .type = JSON_TRUE },
 		{ .name = "reserve", .type = JSON_STRING, .check = check_reserve },
 	};
