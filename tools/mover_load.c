@@ -3,8 +3,10 @@
 #include "mover_jobs.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
 
+#include "base/tp_json.h"
 #include "migration/load_pump.h"
 #include "migration/mover_proto.h"
 #include "mover_fault.h"
@@ -43,6 +45,20 @@ static bool read_options(const struct mover_request *r, struct load_pump_options
 	       mover_request_bool(r, "hold", false, &o->hold, err);
 }
 
+/* Which frame a damage is in: its text begins with it (image_frame_read). */
+static json_t *error_message(const struct tp_error *err)
+{
+	json_t *message = mover_proto_error(err);
+	unsigned long long frame;
+	char where[40];
+
+	if (err->code != TP_ECORRUPT || sscanf(err->text, "frame %llu", &frame) != 1)
+		return message;
+	snprintf(where, sizeof(where), "frame %llu", frame);
+	tp_json_set_str(json_object_get(message, "error"), "where", where);
+	return message;
+}
+
 void job_load(const struct mover_request *r, struct control *c)
 {
 	struct load_pump_options o = {
@@ -59,7 +75,7 @@ void job_load(const struct mover_request *r, struct control *c)
 			tp_error_clear(&err);
 			tp_fail_sys(&err, EIO, "read the image");
 		}
-		control_post(c, mover_proto_error(&err));
+		control_post(c, error_message(&err));
 		job_settle(c, ERROR_FIRST_MS);
 		close(o.stream_fd);
 		control_exit(c, MOVER_EXIT_ERROR);

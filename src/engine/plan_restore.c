@@ -27,8 +27,10 @@
 #include "engine/restore.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 #include "migration/mig_info.h"
+#include "migration/mover_proto.h"
 #include "storage/fingerprint.h"
 
 #define LOAD_FD "torpor-load"
@@ -135,12 +137,27 @@ static enum op_verdict incoming(struct op *op)
 	return op_qmp(op, QMP_MIGRATE_INCOMING, args);
 }
 
+/* A damage is the image's, wherever it is: named with the place. */
+static enum op_verdict load_failed(struct op *op, const json_t *said)
+{
+	const char *id = tp_json_str(restore_image(op), "id"), *where = tp_json_str(said, "where");
+	struct tp_error err = TP_ERROR_INIT;
+
+	mover_proto_fail(&err, said);
+	if (err.code != TP_ECORRUPT)
+		return OP_WAIT;		/* the runner fails with the mover's own words */
+	tp_prefix(&err, "image %s", id);
+	return op_fail_error(op, &err, json_pack("{s:s, s:s}", "image", id, "where", where ? where : "memory.zst"));
+}
+
 static enum op_verdict on_load_mover(struct op *op, const struct op_event *ev)
 {
 	struct restore *r = op_data(op);
 
 	if (strcmp(ev->name, "hello") == 0)
 		return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", LOAD_FD), &r->qemu_end, 0, 0);
+	if (strcmp(ev->name, "error") == 0)
+		return load_failed(op, ev->data);
 	if (strcmp(ev->name, "progress") == 0)
 		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
 				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));

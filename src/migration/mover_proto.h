@@ -37,7 +37,8 @@
  *         area's last byte on) are kept back: {"held": {}}, until {"finish": {}}. The whole image
  *         was verified when "held" comes.
  *         done: {"raw-bytes", "bytes"}; every frame's checksum and the footer's sum were right.
- *         An error closes the stream, so that QEMU fails the load.
+ *         An error closes the stream, so that QEMU fails the load; of a damage within a frame it
+ *         has "where": "frame N".
  * verify  fds image; {"threads": 0}; done: {"frames", "pages", "pages-data", "pages-zero",
  *         "bytes", "raw-bytes", "uuid", "footer"}
  * launch, hook, tool
