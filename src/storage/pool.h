@@ -52,7 +52,8 @@ struct pool *pool_open(const char *name, const char *path, uint64_t quota, const
 void pool_close(struct pool *p);
 /*
  * A pool that was read-only when it was opened and whose file system can be written by now: takes
- * the lock and the owner file as pool_open does. Otherwise does nothing and succeeds.
+ * the lock and the owner file as pool_open does. So where its path names another folder by now that
+ * has an owner file: that one is the pool from here on. Otherwise does nothing and succeeds.
  */
 bool pool_regain(struct pool *p, const char *instance, struct tp_error *err);
 const char *pool_name(const struct pool *p);
@@ -60,6 +61,8 @@ const char *pool_path(const struct pool *p);
 int pool_dirfd(const struct pool *p);
 /* Fails (IOError) also when the folder is no longer what the path names: removed, not mounted. */
 bool pool_space(const struct pool *p, struct pool_space *space, struct tp_error *err);
+/* Present likewise, and its file system is not read-only (IOError). */
+bool pool_writable(const struct pool *p, struct tp_error *err);
 /*
  * Whether an image of `bytes` would be admitted now: room, quota, limits; nothing is touched.
  * shortage (may be NULL) is filled on InsufficientSpace, else zero.

@@ -187,10 +187,44 @@ bool pool_lock(struct pool *p, const char *instance, struct tp_error *err)
 	return may_own(p, owner, me, err) && (p->read_only || write_owner(p, me, err));
 }
 
+static bool is_pool(const char *path)
+{
+	tp_autoclose int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return dir >= 0 && faccessat(dir, POOL_OWNER_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/*
+ * Another folder is there now: a mount that came back, a folder that was moved back. Only one that
+ * has an owner file: what a lost mount leaves bare is not a pool.
+ */
+static bool take_other_folder(struct pool *p, const char *instance, struct tp_error *err)
+{
+	struct pool *now;
+
+	if (!is_pool(p->path))
+		return true;
+	now = pool_open(p->name, p->path, p->quota, instance, false, err);
+	if (!now)
+		return false;
+	tp_close(&p->dirfd);
+	tp_close(&p->lockfd);
+	p->dirfd = TP_STEAL_FD(now->dirfd);
+	p->lockfd = TP_STEAL_FD(now->lockfd);
+	p->dev = now->dev;
+	p->ino = now->ino;
+	p->read_only = now->read_only;
+	pool_close(now);
+	tp_warn("pool=%s path=%s is another folder now: taken", p->name, p->path);
+	return true;
+}
+
 bool pool_regain(struct pool *p, const char *instance, struct tp_error *err)
 {
 	struct statvfs vfs;
 
+	if (!pool_present(p, NULL))
+		return take_other_folder(p, instance, err);
 	if (!p->read_only || fstatvfs(p->dirfd, &vfs) != 0 || (vfs.f_flag & ST_RDONLY))
 		return true;
 	p->read_only = false;

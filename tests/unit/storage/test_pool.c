@@ -199,6 +199,33 @@ static void pool_that_was_moved_away_is_missed(void **state)
 	pool_close(p);
 }
 
+static void folder_that_came_back_is_taken(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct pool *p, *other = open_pool(*state, 0);
+	struct pool_space space;
+
+	pool_close(other);
+	assert_int_equal(rename(at(*state, "pool"), at(*state, "away")), 0);
+	p = open_pool(*state, 0);
+	remove_tree(at(*state, "pool"));
+	/* Nothing there, or a folder that never was a pool: none is taken. */
+	assert_ok(pool_regain(p, INSTANCE, &err), &err);
+	assert_false(pool_space(p, &space, &err));
+	assert_failed(&err, "IOError", "No such file");
+	assert_int_equal(mkdir(at(*state, "pool"), 0700), 0);
+	assert_ok(pool_regain(p, INSTANCE, &err), &err);
+	assert_false(pool_space(p, &space, &err));
+	assert_failed(&err, "IOError", "no longer the folder");
+	assert_int_equal(rmdir(at(*state, "pool")), 0);
+	assert_int_equal(rename(at(*state, "away"), at(*state, "pool")), 0);
+	assert_ok(pool_regain(p, INSTANCE, &err), &err);
+	assert_ok(pool_space(p, &space, &err), &err);
+	assert_null(pool_open("default", at(*state, "pool"), 0, INSTANCE, true, &err));
+	assert_string_equal(tp_error_class(&err), "Busy");
+	pool_close(p);
+}
+
 /* ---- images ---- */
 
 static void image_is_private_and_reserved(void **state)
@@ -383,6 +410,7 @@ int main(void)
 		T(second_holder_is_told_the_first),
 		T(owner_on_another_host_is_respected),
 		T(pool_that_was_moved_away_is_missed),
+		T(folder_that_came_back_is_taken),
 		T(image_is_private_and_reserved),
 		T(names_never_become_paths),
 		T(links_lead_nowhere),
