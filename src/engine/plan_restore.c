@@ -222,6 +222,10 @@ static enum op_verdict load_undo(struct op *op, const struct op_event *ev)
 
 static bool mark_consumed(struct job *j, struct tp_error *err)
 {
+	if (!pool_writable(j->pool, err))
+		return false;
+	/* From here on a mark may be there, also after an error. */
+	j->out = json_pack("{s:b}", "tried", 1);
 	return pool_image_consumed(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
 				   json_object_get(j->in, "why"), err);
 }
@@ -236,12 +240,26 @@ static json_t *mark(struct op *op, bool ran)
 	return image;
 }
 
+/* Refused before anything was written: the undo does not need the pool, which may be away. */
+static enum op_verdict not_marked(struct op *op)
+{
+	op_note(op, "not-marked", json_true());
+	return OP_FAIL;
+}
+
 static enum op_verdict consume(struct op *op, const struct op_event *ev)
 {
+	const struct job *j = job_of(ev);
+
 	if (ev->type == OP_ENTER)
-		return step_job(op, mark_consumed, mark(op, false), tp_json_str(restore_image(op), "pool"), 0);
+		return step_job(op, mark_consumed, mark(op, false), tp_json_str(restore_image(op), "pool"),
+				OPQ_SHOW) == OP_FAIL ? not_marked(op) : OP_WAIT;
 	if (ev->type != OP_IO)
 		return OP_WAIT;
+	if (ev->err) {
+		op_fail_error(op, ev->err, ev->error_data ? json_deep_copy(ev->error_data) : NULL);
+		return j && !j->out ? not_marked(op) : OP_FAIL;
+	}
 	pools_image_state(op_vm_of(op)->t->pools, tp_json_str(restore_image(op), "id"), "consumed");
 	return OP_NEXT;
 }
@@ -251,6 +269,8 @@ static enum op_verdict consume_undo(struct op *op, const struct op_event *ev)
 {
 	if (ev->type == OP_ENTER)
 		return op_vm(op, "kill", NULL, 0);
+	if (ev->type == OP_VM && tp_json_bool(op_res(op), "not-marked", false))
+		return OP_NEXT;
 	if (ev->type == OP_VM)
 		return step_job(op, image_unconsume, restore_unconsume_job(op),
 				tp_json_str(restore_image(op), "pool"), 0);

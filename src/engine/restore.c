@@ -135,9 +135,13 @@ static bool check_file(struct job *j, const json_t *manifest, struct tp_error *e
 
 static bool verify_job(struct job *j, struct tp_error *err)
 {
-	tp_autojson json_t *manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
+	tp_autojson json_t *manifest = NULL;
 
 	j->base.error_data = json_pack("{s:s}", "image", in_id(j));
+	/* It must be marked as consumed before its guest runs: known before QEMU is started. */
+	if (!pool_writable(j->pool, err))
+		return false;
+	manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
 	if (!manifest)
 		return tp_prefix(err, "image %s", in_id(j));
 	j->out = json_pack("{s:O, s:[]}", "manifest", manifest, "blockers");
@@ -172,18 +176,24 @@ bool image_refingerprint(struct job *j, struct tp_error *err)
 	tp_autojson json_t *manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
 	json_t *disks = json_object_get(manifest, "disks"), *recorded;
 	const char *node;
+	bool changed = false;
 	void *tmp;
 
 	if (!manifest)
 		return false;
 	json_object_foreach_safe(disks, tmp, node, recorded) {
-		json_t *now = fingerprint_take(tp_json_str(recorded, "file"), tp_json_str(recorded, "format"), err);
+		tp_autojson json_t *now = fingerprint_take(tp_json_str(recorded, "file"),
+							   tp_json_str(recorded, "format"), err);
+		tp_autofree char *how = NULL;
 
 		if (!now)
 			return tp_prefix(err, "disk %s", node);
-		json_object_set_new(disks, node, now);
+		if (fingerprint_equal(recorded, now, &how))
+			continue;
+		json_object_set(disks, node, now);
+		changed = true;
 	}
-	return pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err);
+	return !changed || pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err);
 }
 
 bool image_unconsume(struct job *j, struct tp_error *err)

@@ -189,6 +189,11 @@ json_t *pool_consumed_read(const struct pool *p, const char *vm, const char *id,
 	return read_json(p, vm, id, POOL_CONSUMED_FILE, POOL_CONSUMED_MAX, err);
 }
 
+static bool absent(int dir, const char *file)
+{
+	return faccessat(dir, file, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
 static bool unlink_json(struct pool *p, const char *vm, const char *id, const char *file,
 			struct tp_error *err)
 {
@@ -197,7 +202,8 @@ static bool unlink_json(struct pool *p, const char *vm, const char *id, const ch
 
 	if (dir < 0 && why.sys == ENOENT)
 		return true;
-	if (dir >= 0 && unlinkat(dir, file, 0) != 0 && errno != ENOENT)
+	/* Looked at first: of an absent file a read-only file system says EROFS, not ENOENT. */
+	if (dir >= 0 && !absent(dir, file) && unlinkat(dir, file, 0) != 0 && errno != ENOENT)
 		tp_fail_sys(&why, errno, "remove %s", file);
 	/* Synced also when it was absent: its removal may not have reached the disk. */
 	if (dir >= 0 && why.code == TP_OK && tp_fsync(dir, id, &why))

@@ -48,9 +48,8 @@ bool pool_lock(struct pool *p, const char *instance, struct tp_error *err);
 bool pool_promise(struct pool *p, const char *vm, const char *id, uint64_t bytes,
 		  struct tp_error *err);
 void pool_promise_drop(struct pool *p, const char *vm, const char *id);
-/* Still the folder that its path names, and not read-only. */
+/* Still the folder that its path names. */
 bool pool_present(const struct pool *p, struct tp_error *err);
-bool pool_writable(const struct pool *p, struct tp_error *err);
 /*
  * A failure of file work in the pool that err holds and `required` bytes were wanted for: a full
  * disk becomes InsufficientSpace with numbers and path. False.
