@@ -165,6 +165,8 @@ static bool take_label(json_t *labels, const char *text, struct tp_error *err)
 	size_t n = strcspn(text, "=");
 	tp_autofree char *key = strndup(text, n);
 
+	if (!key)
+		return tp_fail_nomem(err);
 	if (!*key || !text[n] || !tp_json_set(labels, key, json_string(text + n + 1)))
 		return tp_fail(err, TP_EARG, "--label %s: not of the form KEY=VALUE", text);
 	return true;

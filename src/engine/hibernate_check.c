@@ -89,15 +89,15 @@ static const struct {
 
 static void check_status(struct op *op, const json_t *seen, json_t *blockers)
 {
-	const char *status = tp_json_str(json_object_get(seen, "status"), "status");
-	const char *why = run_state_unsavable(status ? status : "");
+	const char *known = tp_json_str(json_object_get(seen, "status"), "status");
+	const char *status = known ? known : "", *why = run_state_unsavable(status);
 
 	if (*why)
 		blocker_add(blockers, "InvalidState", json_pack("{s:s, s:s}", "qemu-status", status, "use",
 				strcmp(status, "postmigrate") == 0 ? "vm-resume" : "vm-start"),
 			    "VM %s cannot be saved: %s", op_vm_name(op), why);
 	/* QEMU before 10.0 wakes a guest in S3 by saving it (qemu-facts: `migrate` resumes it). */
-	if (status && strcmp(status, "suspended") == 0 && !op_vm_of(op)->qemu->features.set_active &&
+	if (strcmp(status, "suspended") == 0 && !op_vm_of(op)->qemu->features.set_active &&
 	    !tp_json_bool(op_arguments(op), "wake", false))
 		blocker_add(blockers, "Unsupported", json_pack("{s:s}", "reason", "suspended"),
 			    "VM %s is suspended and this QEMU can save it only awake: give \"wake\": true",
