@@ -24,6 +24,7 @@
 #include "engine/ops.h"
 #include "engine/recover.h"
 #include "engine/verbs.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 
 TP_LOG_SOURCE("engine");
@@ -83,6 +84,7 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 			recover_vm(vm);
 		if (vm->rest_dirty && !vm->op && !vm->undecided)
 			vm_rest_save(vm);
+		vm_image_give_back_again(vm);
 	}
 }
 
@@ -132,6 +134,8 @@ static bool load_vms(struct torpor *t, struct tp_error *err)
 	}
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		recover_vm(vm);
+	for (struct vm *vm = t->vms; vm; vm = vm->next)
+		vm_image_give_back_again(vm);
 	pools_sweep(t->pools);
 	return true;
 }

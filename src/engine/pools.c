@@ -11,6 +11,7 @@
 #include "base/tp_log.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/vm_image.h"
 
 TP_LOG_SOURCE("engine.pools");
 
@@ -188,8 +189,11 @@ static void look_done(void *arg, const struct tp_error *err)
 	if (err && err->code != TP_ECANCELLED && !missing)
 		tp_warn("pool=%s cannot be looked at: %s", l->p->name, err->text);
 	look_take(l, err);
-	if (missing && l->p->storage)
+	if (missing && l->p->storage) {
 		tell(l->p, "ok");
+		for (struct vm *vm = l->p->ps->t->vms; vm; vm = vm->next)
+			vm_image_give_back_again(vm);
+	}
 	json_decref(l->entries);
 	free(l);
 }

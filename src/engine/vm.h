@@ -11,7 +11,8 @@
  * by that, so that all is as before when the file comes back from a backup.
  *
  * rest (state.json): {"rest": "shutoff"|"running"|"hibernated"|"crashed"|"lost", "reason",
- *   "image": {"id", "pool"} | absent, "consumed", "ran", "disks": {ID: {file, format}},
+ *   "image": {"id", "pool", "vm"?} | absent, "consumed", "ran", "keep",
+ *   "give-back": {retake, boot} (vm_image.h), "disks": {ID: {file, format}},
  *   "launched": {binary, args, disks, machine, vmgenid?, generation}, "paused-by", "last-exit",
  *   "qemu": {pid, start, boot} | absent, "hibernation": {...}, "release-due": bool, ...}
  * "running" says that a QEMU was left running: adoption looks for it.

@@ -8,6 +8,7 @@
 
 #include "base/tp_json.h"
 #include "base/tp_log.h"
+#include "base/tp_proc.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/restore.h"
@@ -76,29 +77,75 @@ static bool submit(struct vm *vm, bool (*fn)(struct job *j, struct tp_error *err
 	return false;
 }
 
+void vm_image_forget(struct vm *vm)
+{
+	static const char *const members[] = { "image", "consumed", "ran", "keep", "give-back" };
+
+	for (size_t i = 0; i < TP_N(members); i++)
+		vm_rest_set(vm, members[i], NULL);
+}
+
 /* --- given back --- */
 
+/*
+ * The rest says "hibernated" at once; "give-back" stays in it until the mark in the pool is gone, so
+ * that neither an absent pool nor the daemon's end leaves an image that is never offered again.
+ */
 static void given_back(struct image_task *task)
 {
-	pools_image_state(task->t->pools, tp_json_str(task->job->in, "id"), "complete");
+	struct vm *vm = vm_find(task->t, tp_json_str(task->job->in, "of"));
+	const char *own = vm ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
+	const char *id = tp_json_str(task->job->in, "id");
+
+	pools_image_state(task->t->pools, id, "complete");
+	if (!own || strcmp(own, id) != 0 || !json_object_get(vm->rest, "give-back"))
+		return;
+	vm_rest_set(vm, "give-back", NULL);
+	vm_rest_save(vm);
+}
+
+static void give_back(struct vm *vm)
+{
+	const json_t *how = json_object_get(vm->rest, "give-back");
+	const char *boot = tp_json_str(how, "boot");
+	bool same_boot = boot && strcmp(boot, tp_boot_id()) == 0;
+	json_t *image = own_image(vm);
+	struct tp_error err = TP_ERROR_INIT;
+
+	/* Nothing vouches for the disks after a reboot of the host. */
+	tp_json_set(image, "retake", json_boolean(same_boot && tp_json_bool(how, "retake", false)));
+	tp_json_set_str(image, "of", vm->name);
+	if (!submit(vm, image_unconsume, image, given_back, NULL, NULL, &err))
+		tp_warn("vm=%s its image cannot be offered again now: %s", vm->name, err.text);
+}
+
+void vm_image_give_back_again(struct vm *vm)
+{
+	const char *rest = tp_json_str(vm->rest, "rest");
+
+	if (json_object_get(vm->rest, "give-back") && json_object_get(vm->rest, "image") && !vm->op &&
+	    !vm->qemu && !vm->undecided && rest && strcmp(rest, "hibernated") == 0)
+		give_back(vm);
+}
+
+/* Past a hibernation's commit the VM is its new image. */
+static bool superseded(const struct vm *vm)
+{
+	return vm->op && strcmp(op_plan_of(vm->op)->kind, "hibernate") == 0 && op_committed(vm->op);
 }
 
 bool vm_image_give_back(struct vm *vm, bool retake)
 {
-	json_t *image = own_image(vm);
-	struct tp_error err = TP_ERROR_INIT;
-
-	if (!image || !tp_json_bool(vm->rest, "consumed", false) || tp_json_bool(vm->rest, "ran", false)) {
-		json_decref(image);
+	if (!json_object_get(vm->rest, "image") || !tp_json_bool(vm->rest, "consumed", false) ||
+	    tp_json_bool(vm->rest, "ran", false) || superseded(vm))
 		return false;
-	}
 	vm_rest_text(vm, "hibernated", "save");
 	vm_rest_set(vm, "consumed", NULL);
 	vm_rest_set(vm, "ran", NULL);
+	vm_rest_set(vm, "keep", NULL);
 	vm_rest_set(vm, "paused-by", NULL);
-	tp_json_set(image, "retake", json_boolean(retake));
-	if (!submit(vm, image_unconsume, image, given_back, NULL, NULL, &err))
-		tp_warn("vm=%s its image cannot be offered again: %s", vm->name, err.text);
+	vm_rest_set(vm, "give-back", json_pack("{s:b, s:s}", "retake", retake, "boot", tp_boot_id()));
+	give_back(vm);
 	return true;
 }
 
@@ -213,13 +260,11 @@ void vm_image_ran(struct vm *vm)
 {
 	json_t *image = own_image(vm);
 	const json_t *entry = pools_image(vm->t->pools, tp_json_str(image, "id"), NULL);
-	bool keep = tp_json_bool(json_object_get(entry, "manifest"), "keep", false) ||
-		    tp_json_bool(vm->rest, "keep", false);
+	bool keep = tp_json_bool(vm->rest, "keep",
+				 tp_json_bool(json_object_get(entry, "manifest"), "keep", false));
 	struct tp_error err = TP_ERROR_INIT;
 
-	vm_rest_set(vm, "image", NULL);
-	vm_rest_set(vm, "consumed", NULL);
-	vm_rest_set(vm, "ran", NULL);
+	vm_image_forget(vm);
 	vm_rest_save(vm);
 	if (keep || !image)
 		json_decref(image);

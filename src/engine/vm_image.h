@@ -7,10 +7,15 @@
 
 /*
  * A VM that was restored and stayed paused lost its QEMU before the guest ran: hibernated again.
- * retake: its disks are fingerprinted anew. False: there is no such image. Asynchronous; the rest is
- * set at once, the mark on the disk is taken away by the worker (again at the next start if cut).
+ * retake: its disks are fingerprinted anew. False: there is no such image, or a committed hibernation
+ * has superseded it. Asynchronous; the rest is set at once, the mark on the disk is taken away by the
+ * worker. Until that has worked the rest has "give-back", and ..._again() tries it where nothing works
+ * with the VM: at the start and every now and then.
  */
 bool vm_image_give_back(struct vm *vm, bool retake);
+void vm_image_give_back_again(struct vm *vm);
+/* Takes the image and all that is said about it out of the rest. */
+void vm_image_forget(struct vm *vm);
 /* Restored and never run: "ran" must be on the platter before the first cont. */
 bool vm_image_must_mark(const struct vm *vm);
 /*
