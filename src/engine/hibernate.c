@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 
 json_t *hibernate_option(struct op *op, const char *name)
@@ -145,9 +146,8 @@ static void succeeded(struct op *op)
 	json_t *image = json_object_get(op_res(op), "image"), *summary = json_object_get(op_res(op), "summary");
 
 	vm_rest_text(vm, "hibernated", "save");
+	vm_image_forget(vm);
 	vm_rest_set(vm, "image", json_incref(image));
-	vm_rest_set(vm, "consumed", NULL);
-	vm_rest_set(vm, "ran", NULL);
 	vm_rest_set(vm, "paused-by", NULL);
 	pools_image_sealed(vm->t->pools, tp_json_str(image, "pool"), vm->name, tp_json_str(image, "id"),
 			   h->manifest);

@@ -77,6 +77,16 @@ static bool make_image(struct job *j, struct tp_error *err)
 	return j->fd >= 0;
 }
 
+/* Of a VM that was restored and never run: superseded by the new image, unless it is to be kept. */
+static bool note_former(struct op *op)
+{
+	const struct vm *vm = op_vm_of(op);
+	json_t *former = json_object_get(vm->rest, "image");
+	bool drop = former && tp_json_bool(vm->rest, "consumed", false) && !tp_json_bool(vm->rest, "keep", false);
+
+	return !drop || op_note(op, "former-image", json_incref(former));
+}
+
 static enum op_verdict create_image(struct op *op, const struct op_event *ev)
 {
 	struct hibernate *h = op_data(op);
@@ -86,7 +96,8 @@ static enum op_verdict create_image(struct op *op, const struct op_event *ev)
 	if (ev->type == OP_ENTER) {
 		h->image_fd = -1;
 		pool_image_id(vm->name, tp_now_us(), id);
-		if (!op_note(op, "image", json_pack("{s:s, s:s}", "id", id, "pool", hibernate_pool(op))))
+		if (!op_note(op, "image", json_pack("{s:s, s:s}", "id", id, "pool", hibernate_pool(op))) ||
+		    !note_former(op))
 			return OP_FAIL;
 		return step_job(op, make_image, json_pack("{s:s, s:s, s:s, s:I}", "vm", vm->name, "id", id,
 				"reserve", hibernate_reserve(op), "bytes", (json_int_t)h->bound),
@@ -482,6 +493,31 @@ static enum op_verdict verify_disks(struct op *op, const struct op_event *ev)
 	return OP_NEXT;
 }
 
+/* It is marked as consumed, so it is not offered even where it cannot be removed. */
+static enum op_verdict drop_former(struct op *op, const struct op_event *ev)
+{
+	const json_t *former = json_object_get(op_res(op), "former-image");
+	const char *id = tp_json_str(former, "id"), *owner = tp_json_str(former, "vm");
+	json_t *in;
+
+	if (!id)
+		return OP_NEXT;
+	if (ev->type == OP_ENTER) {
+		in = json_pack("{s:s, s:s}", "vm", owner ? owner : op_vm_name(op), "id", id);
+		if (step_job(op, remove_image, in, tp_json_str(former, "pool"), OPQ_SHOW) == OP_WAIT)
+			return OP_WAIT;
+		op_warn(op, "the former image %s was not deleted: its pool is missing", id);
+		return OP_NEXT;
+	}
+	if (ev->type != OP_IO)
+		return OP_WAIT;
+	if (ev->err)
+		op_warn(op, "the former image %s was not deleted: %s", id, ev->err->text);
+	else
+		pools_image_drop(op_vm_of(op)->t->pools, NULL, id);
+	return OP_NEXT;
+}
+
 static const struct op_step steps[] = {
 	{ .name = "preflight", .phase = "Preparing", .run = hibernate_preflight, .limit = 30,
 	  .flags = OPF_QEMU },
@@ -503,6 +539,7 @@ static const struct op_step steps[] = {
 	  .expects = OP_RES_QEMU | OP_RES_MOVER },
 	{ .name = "reap-mover", .run = reap_mover, .limit = 30, .expects = OP_RES_QEMU | OP_RES_MOVER },
 	{ .name = "verify-disks", .run = verify_disks, .limit = 60, .expects = OP_RES_QEMU | OP_RES_MOVER },
+	{ .name = "drop-former", .run = drop_former, .limit = 60, .expects = OP_RES_QEMU | OP_RES_MOVER },
 };
 
 const struct op_plan plan_hibernate = {

@@ -348,8 +348,9 @@ static enum op_verdict ran(struct op *op, const struct op_event *ev)
 					     json_object_get(vm->rest, "image"))))
 		return OP_FAIL;
 	vm_rest_text(vm, "running", paused ? "restored-paused" : "ok");
-	vm_rest_set(vm, "image", json_pack("{s:O, s:O}", "id", json_object_get(restore_image(op), "id"), "pool",
-					   json_object_get(restore_image(op), "pool")));
+	vm_image_forget(vm);
+	vm_rest_set(vm, "image", json_copy(restore_image(op)));
+	vm_rest_set(vm, "keep", json_boolean(tp_json_bool(op_res(op), "keep", false)));
 	vm_rest_set(vm, "consumed", json_true());
 	vm_rest_set(vm, "ran", json_boolean(!paused));
 	vm_rest_set(vm, "guest-ran", json_boolean(!paused));

@@ -245,6 +245,8 @@ static bool choose_image(struct op *op, struct tp_error *err)
 		return tp_fail_class(err, TP_ESTATE, "NotFound", "VM %s has no image", vm->name);
 	} else {
 		id = tp_json_str(own, "id");
+		if (tp_json_str(own, "vm"))
+			owner = tp_json_str(own, "vm");
 	}
 	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool", pool, "vm", owner)) ||
 	       tp_fail_nomem(err);
@@ -457,11 +459,8 @@ static void succeeded(struct op *op)
 	struct vm *vm = op_vm_of(op);
 	bool runs = restore_runs(op);
 
-	if (runs) {
-		vm_rest_set(vm, "image", NULL);
-		vm_rest_set(vm, "consumed", NULL);
-		vm_rest_set(vm, "ran", NULL);
-	}
+	if (runs)
+		vm_image_forget(vm);
 	op_result(op, "state", json_string(runs ? "running" : "paused"));
 	op_result(op, "image", json_incref(json_object_get(restore_image(op), "id")));
 	op_result(op, "mode", json_string("eager"));
@@ -478,12 +477,14 @@ void restore_give_back_rest(struct op *op)
 
 	if (former) {
 		vm_rest_text(vm, tp_json_str(former, "rest"), tp_json_str(former, "reason"));
+		vm_image_forget(vm);
 		vm_rest_set(vm, "image", json_is_object(image) ? json_incref(image) : NULL);
 	} else {
 		vm_rest_text(vm, "hibernated", "save");
 	}
 	vm_rest_set(vm, "consumed", NULL);
 	vm_rest_set(vm, "ran", NULL);
+	vm_rest_set(vm, "keep", NULL);
 	vm_rest_set(vm, "paused-by", NULL);
 }
 
@@ -499,7 +500,7 @@ static void lost(struct op *op)
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, !reboot))
 		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
 	if (restore_runs(op))
-		vm_rest_set(vm, "image", NULL);
+		vm_image_forget(vm);
 }
 
 void restore_ended(struct op *op)

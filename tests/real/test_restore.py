@@ -54,6 +54,40 @@ def test_restored_paused_then_hibernated(s):
     vm.went_on(before)
 
 
+def test_restored_paused_and_kept(s):
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    image, = vm.images()
+    vm.restore(paused=True, keep=True)
+    vm.resume()
+    vm.went_on(before)
+    kept, = vm.images()
+    equal((kept["id"], kept["state"]), (image["id"], "consumed"))
+
+
+def test_given_back_once_its_pool_is_there(s):
+    """QEMU of a VM that was restored paused ends while the pool is away."""
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    vm.restore(paused=True)
+    s.daemon.kill()
+    os.rename(s.daemon.pool, s.daemon.pool + ".away")
+    with open(s.daemon.pool, "w", encoding="ascii"):
+        pass
+    s.daemon.start()
+    vm.wait_state("paused/restored-paused")
+    os.kill(vm.info()["pid"], 9)
+    vm.wait_state("hibernated/save")
+    s.client.err("vm-restore", "IOError", name="vm", wait=True)
+    os.unlink(s.daemon.pool)
+    os.rename(s.daemon.pool + ".away", s.daemon.pool)
+    poll(lambda: "error" not in s.client.reply(s.client.send("vm-restore", name="vm", wait=True)),
+         100, "the restore once the pool is back", every=0.5)
+    vm.went_on(before)
+
+
 @version
 def test_kept_image_is_not_used_twice(s):
     vm = s.boot()
