@@ -192,6 +192,35 @@ def test_qemu_ends_while_the_daemon_is_away(s):
     vm.expect("running/ok")
 
 
+@version
+def test_orderly_end_and_quit_while_saving(s):
+    """SIGTERM rolls back; vm-quit and a second SIGTERM on top of it must not hurt."""
+    vm = s.boot()
+    vm.fill(64, "mixed")
+    before = vm.tick()
+    for hurried in (False, True):
+        events = s.connect()
+        s.client.send("vm-hibernate", name="vm", level=12, threads=1, wait=True)
+        events.event("OPERATION", lambda data: data["phase"] == "Saving")
+        s.daemon.process.send_signal(signal.SIGTERM)
+        if hurried:
+            s.client.send("vm-quit", name="vm")
+            s.daemon.process.send_signal(signal.SIGTERM)
+            check(s.daemon.process.wait(40) in (0, 1), "torpord's exit status")
+        else:
+            equal(s.daemon.process.wait(40), 0, "torpord's exit status")
+        s.daemon.start()
+        poll(lambda: vm.info()["operation"] is None, 40, "the end of the operation")
+        if not hurried:
+            poll(lambda: vm.state() in ("running/ok", "hibernated/save"), 20, "a good state")
+            if vm.info()["state"] == "hibernated":
+                vm.restore()
+            vm.went_on(before)
+            vm.ask("verify")
+    poll(lambda: vm.info()["state"] in ("shutoff", "running", "crashed", "hibernated"), 20,
+         "a state that is known")
+
+
 def test_a_second_daemon_is_refused(s):
     s.start()
     other = s.new_daemon(s.dir)
