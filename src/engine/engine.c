@@ -242,7 +242,8 @@ void torpor_free(struct torpor *t)
 		t->state = NULL;	/* a thread that hangs still has it */
 	sync_calls_free(t);
 	api_state_free(t->api);
-	ops_free(TP_STEAL(t->ops));
+	ops_free(t->ops);		/* waiters are unlinked through it */
+	t->ops = NULL;
 	while (t->vms)
 		vm_destroy(t->vms);
 	mover_context_close(&t->mover);
