@@ -444,9 +444,17 @@ json_t *ops_query(struct torpor *t, const json_t *args)
 
 /* --- beginning --- */
 
+/* Until the monitor of a QEMU that was taken up has answered: as it was left, like the VM's state. */
+static const char *run_state(const struct vm *vm)
+{
+	if (!vm->qemu || vm->qemu->ready || !vm->qemu->adopted)
+		return vm_qemu_status(vm);
+	return tp_json_str(vm->rest, "paused-by") ? "paused" : "running";
+}
+
 json_t *ops_was(const struct vm *vm)
 {
-	return json_pack("{s:s, s:s, s:s, s:s}", "run-state", vm_qemu_status(vm), "state",
+	return json_pack("{s:s, s:s, s:s, s:s}", "run-state", run_state(vm), "state",
 			 vm_state_name(vm->state), "reason", vm->reason, "rest",
 			 tp_json_str(vm->rest, "rest") ? tp_json_str(vm->rest, "rest") : "shutoff");
 }
