@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/tp_json.h"
+#include "base/tp_log.h"
 #include "base/tp_time.h"
 #include "engine/api.h"
 #include "engine/engine.h"
@@ -11,12 +12,16 @@
 #include "engine/verbs.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
+#include "migration/mig_info.h"
+
+TP_LOG_SOURCE("engine.verbs");
 
 #define START_TIMEOUT 60.0	/* seconds */
 #define QUIT_ROLLBACK 10.0	/* seconds for the operation that vm-quit cancels */
 #define QUIT_WAIT 3.0		/* from quit to SIGKILL */
 #define QUIT_LIMIT 15.0
 #define SYNC_LIMIT 8.0
+#define ORPHAN_LIMIT 10.0	/* for the end of a save whose operation is not known any more */
 #define LOOK_EVERY 0.02
 
 /* Free and in a state for the verb; NULL: answered. */
@@ -230,6 +235,83 @@ static void refused(struct sync_call *s)
 	sync_error(s, &err, json_pack("{s:O}", "qemu", json_object_get(s->data, "qemu")));
 }
 
+/*
+ * A save that nobody carries on: the engine died in it and its journal was lost. Its mover holds the
+ * stream, QEMU waits for it and refuses `cont`. No record says that it was committed, so the guest is
+ * what QEMU has: the migration is cancelled, QEMU takes its disks back and closes the stream (the
+ * mover's end), `cont` is sent again. until: monotonic, 0 as long as nothing was cancelled.
+ */
+static bool may_be_orphan(const struct vm *vm)
+{
+	return vm && !vm->op && strcmp(tp_json_str(vm->rest, "rest"), "running") == 0;
+}
+
+static void send_cont(struct sync_call *s);
+static void orphan_look(struct sync_call *s);
+
+static void orphan_cancelled(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
+{
+	struct sync_call *s = arg;
+
+	(void)reply, (void)qemu_error, (void)err;
+	s->qmp = 0;
+	sync_after(s, LOOK_EVERY, orphan_look);
+}
+
+static void cont_refused(struct sync_call *s)
+{
+	sync_qmp(s, QMP_QUERY_STATUS, NULL, refused);
+}
+
+static void orphan_cancel(struct sync_call *s, struct vm *vm, const struct mig_info *info)
+{
+	bool alone = info->phase == MIG_RUNNING || info->phase == MIG_PRE_SWITCHOVER || info->phase == MIG_CANCELLING;
+
+	if (alone && vm->qemu && vm->qemu->qmp) {
+		tp_warn("vm=%s no operation carries on the save that is under way (%s): it is cancelled", vm->name,
+			info->status);
+		s->until = tp_now_mono() + ORPHAN_LIMIT;
+		s->qmp = qmp_client_send(vm->qemu->qmp, QMP_MIGRATE_CANCEL, NULL, NULL, ORPHAN_LIMIT,
+					 orphan_cancelled, s, NULL);
+	}
+	if (!s->qmp)
+		cont_refused(s);
+}
+
+static void orphan_seen(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
+{
+	struct sync_call *s = arg;
+	struct vm *vm = sync_vm(s);
+	struct mig_info info;
+	bool over;
+
+	(void)qemu_error;
+	s->qmp = 0;
+	mig_info_parse(reply, &info);
+	over = mig_phase_over(info.phase);
+	if (err || !may_be_orphan(vm) || (over && s->until <= 0))
+		cont_refused(s);
+	else if (over)
+		send_cont(s);
+	else if (s->until <= 0)
+		orphan_cancel(s, vm, &info);
+	else if (tp_now_mono() < s->until)
+		sync_after(s, LOOK_EVERY, orphan_look);
+	else
+		cont_refused(s);
+}
+
+static void orphan_look(struct sync_call *s)
+{
+	struct vm *vm = sync_vm(s);
+
+	if (vm && vm->qemu && vm->qemu->qmp)
+		s->qmp = qmp_client_send(vm->qemu->qmp, QMP_QUERY_MIGRATE, NULL, NULL, ORPHAN_LIMIT, orphan_seen, s,
+					 NULL);
+	if (!s->qmp)
+		cont_refused(s);
+}
+
 static void cont_done(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
 {
 	struct sync_call *s = arg;
@@ -240,12 +322,17 @@ static void cont_done(void *arg, const json_t *reply, const json_t *qemu_error, 
 		sync_qmp(s, QMP_QUERY_STATUS, NULL, resumed);
 		return;
 	}
+	json_decref(s->data);
 	s->data = qemu_error ? json_pack("{s:s, s:s, s:O}", "class", tp_error_class(err), "desc", err->text, "qemu",
 					 qemu_error) : NULL;
-	if (s->data)
-		sync_qmp(s, QMP_QUERY_STATUS, NULL, refused);
-	else
+	if (!s->data)
 		sync_error(s, err, NULL);
+	else if (!may_be_orphan(sync_vm(s)) || (s->until > 0 && tp_now_mono() >= s->until))
+		cont_refused(s);
+	else if (s->until > 0)
+		sync_after(s, LOOK_EVERY, orphan_look);		/* the last moment of its end */
+	else
+		orphan_look(s);
 }
 
 /*

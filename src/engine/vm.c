@@ -317,6 +317,7 @@ static struct derived of_run_state(const struct vm *vm)
 		{ "running", VM_RUNNING, "ok" }, { "suspended", VM_SUSPENDED, "ok" },
 		{ "io-error", VM_PAUSED, "io-error" }, { "guest-panicked", VM_PAUSED, "guest-panicked" },
 		{ "watchdog", VM_PAUSED, "watchdog" }, { "postmigrate", VM_PAUSED, "operation" },
+		{ "finish-migrate", VM_PAUSED, "operation" },
 		{ "prelaunch", VM_PAUSED, "starting" }, { "inmigrate", VM_RESTORING, "active" },
 	};
 	const char *status = vm_qemu_status(vm), *by = tp_json_str(vm->rest, "paused-by");

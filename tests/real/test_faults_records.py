@@ -4,7 +4,7 @@
 import os
 import re
 
-from lib import check, deadline, equal, matches, tag, version
+from lib import check, deadline, equal, matches, poll, tag, version
 from lib.faults import (Rows, armed, killed, no_leftovers, one_image, qemu_pids, revive, runs_on,
                         send_and_die, settled)
 
@@ -254,6 +254,8 @@ def cut_journal_row(s, vm, how):
     send_and_die(s, "vm-hibernate", name="vm")
     how(record(s, "op.log"))
     revive(s)
+    # Until its monitor has answered, the VM is shown as its record left it.
+    poll(lambda: s.client.cmd("query-vm", name="vm")["running"] or vm.state().startswith("paused"), 30)
     info = settled(s)
     state = f"{info['state']}/{info['reason']}"
     aside = set_aside(s)
