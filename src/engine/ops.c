@@ -318,6 +318,7 @@ bool ops_next_number(struct torpor *t, uint64_t *number, struct tp_error *err)
 
 struct ops *ops_new(struct torpor *t, struct tp_error *err)
 {
+	struct tp_error why = TP_ERROR_INIT;
 	struct ops *ops = calloc(1, sizeof(*ops));
 	tp_autojson json_t *records = NULL, *host = NULL;
 	size_t i;
@@ -336,8 +337,11 @@ struct ops *ops_new(struct torpor *t, struct tp_error *err)
 	/* Handed out in blocks, so that none is used twice after a crash. */
 	ops->next_number = (uint64_t)tp_json_int(host, "next-operation", 1);
 	ops->reserved = ops->next_number + OPS_NUMBERS;
-	if (!write_numbers(t, ops->reserved, err))
-		return NULL;
+	if (!write_numbers(t, ops->reserved, &why)) {
+		/* A full disk must not keep VMs from being looked after; it is tried again for each number. */
+		tp_warn("numbers of operations cannot be reserved: %s", why.text);
+		ops->reserved = ops->next_number;
+	}
 	json_array_foreach(records, i, record)
 		keep_record(ops, record);
 	ops->logged = json_array_size(records);
