@@ -282,7 +282,7 @@ def test_image_of_another_vm(s):
 
 def test_uid_is_new_after_undefine(s):
     vm = s.boot()
-    uid = vm.info()["uid"]
+    uid, before = vm.info()["uid"], vm.tick()
     vm.hibernate()
     s.client.cmd("vm-undefine", name="vm", images="keep")
     vm.define()
@@ -291,7 +291,6 @@ def test_uid_is_new_after_undefine(s):
     image, = vm.images()
     error = s.client.err("vm-restore", "Incompatible", name="vm", image=image["id"], wait=True)
     equal(error.data.get("reason"), "other-vm")
-    before = vm.last_tick()
     vm.restore(image=image["id"], allow=["other-vm"])
     vm.went_on(before)
 
