@@ -202,9 +202,9 @@ includedir=$(INCLUDEDIR)
 Name: torpor
 Description: Hibernates and restores QEMU virtual machines
 Version: $(VERSION)
-Requires.private: jansson libzstd libxxhash
-Libs: -L$${libdir} -ltorpor
-Libs.private: -lev -lm -pthread
+Requires.private: libzstd libxxhash
+Libs: -L$${libdir} -ltorpor -lev -ljansson
+Libs.private: -lm -pthread
 Cflags: -I$${includedir}
 endef
 

@@ -66,8 +66,9 @@ void hibernate_fault(struct op *op, json_t *request)
 
 static json_t *launch_of(const json_t *launched)
 {
-	return json_pack("{s:O, s:O, s:O}", "binary", json_object_get(launched, "binary"), "args",
-			 json_object_get(launched, "args"), "disks", json_object_get(launched, "disks"));
+	return json_pack("{s:O, s:O, s:O, s:O*, s:O*}", "binary", json_object_get(launched, "binary"), "args",
+			 json_object_get(launched, "args"), "disks", json_object_get(launched, "disks"), "agent",
+			 json_object_get(launched, "agent"), "console", json_object_get(launched, "console"));
 }
 
 json_t *hibernate_manifest(struct op *op)
@@ -169,6 +170,6 @@ void hibernate_ended(struct op *op)
 	vm_rest_set(vm, "hibernation", hibernation_record(op));
 	if (op_status(op) == OP_SUCCEEDED)
 		tp_error_clear(&vm->preflight);
-	else if (op_error(op))
+	else if (op_error(op) && op_status(op) != OP_CANCELLED)
 		vm->preflight = *op_error(op);
 }

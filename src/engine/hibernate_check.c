@@ -20,7 +20,18 @@
 #include "migration/mig_info.h"
 #include "storage/image_bound.h"
 
-#define SAVE_RATE 400e6		/* bytes/s, for estimates only */
+/* Bytes/s by zstd's level on two cores, for estimates only. */
+static double save_rate(json_int_t level)
+{
+	static const struct { json_int_t level; double rate; } rates[] = {
+		{ 1, 400e6 }, { 3, 250e6 }, { 6, 90e6 }, { 9, 50e6 }, { 12, 20e6 }, { 15, 10e6 },
+	};
+
+	for (size_t i = 0; i < TP_N(rates); i++)
+		if (level <= rates[i].level)
+			return rates[i].rate;
+	return 4e6;
+}
 
 /* --- queries --- */
 
@@ -281,6 +292,8 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 
 static enum op_verdict judge(struct op *op, struct hibernate *h)
 {
+	tp_autojson json_t *level = hibernate_option(op, "level");
+	double seconds;
 	json_t *blockers = json_array();
 
 	json_object_set_new(h->seen, "blockers", blockers);
@@ -291,9 +304,9 @@ static enum op_verdict judge(struct op *op, struct hibernate *h)
 	check_devices(op, h->seen, blockers);
 	check_bound(op, h, blockers);
 	json_object_set_new(h->seen, "files", disk_files(op, h->seen));
+	seconds = (double)h->ram / save_rate(json_integer_value(level));
 	op_result(op, "estimate", json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)h->bound, "seconds",
-					    (double)h->ram / SAVE_RATE + 0.5, "pause",
-					    (double)h->ram / SAVE_RATE + 0.2));
+					    seconds + 0.5, "pause", seconds + 0.2));
 	return ask_room(op, h);
 }
 

@@ -225,9 +225,9 @@ static bool collect_fds(struct vm *vm, struct launch *l, json_t *names, json_t *
 	    !give_fd(l, names, inherit, "stdout", &out, -1, err) ||
 	    !add_socket(vm, l, names, inherit, numbers, "qmp", &number, err))
 		return false;
-	if (launch_is_auto(vm, "launch.agent") && !add_socket(vm, l, names, inherit, numbers, "agent", &number, err))
+	if (launch_is_auto(vm, "agent") && !add_socket(vm, l, names, inherit, numbers, "agent", &number, err))
 		return false;
-	if (launch_is_auto(vm, "launch.console") &&
+	if (launch_is_auto(vm, "console") &&
 	    !add_socket(vm, l, names, inherit, numbers, "console", &number, err))
 		return false;
 	return add_spec_fds(vm, l, names, inherit, numbers, &number, err);

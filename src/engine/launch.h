@@ -33,8 +33,13 @@ struct launch_options {
 /* Everything but running it; binds sockets, opens the log. Blocks briefly (local files). */
 bool launch_prepare(struct vm *vm, const struct launch_options *o, struct launch *l, struct tp_error *err);
 void launch_free(struct launch *l);
-/* What the rest remembers of a boot: {binary, args (placeholders kept), disks, generation}. New. */
+/* What the rest remembers of a boot: {binary, args (placeholders kept), disks, agent, console, generation}. New. */
 json_t *launch_record(struct vm *vm);
+/*
+ * "agent" or "console" of the machine that runs or is about to: as it was at its boot (rest
+ * "launched"), not as the spec says by now. New.
+ */
+json_t *launch_channel(const struct vm *vm, const char *what);
 /* Hook `name` as a mover request ("stdout" and "stderr" fd: output_fd, taken); NULL with no error: none. */
 bool launch_hook(struct vm *vm, const char *name, const char *reason, int *output_fd, struct launch *l,
 		 struct tp_error *err);

@@ -111,9 +111,18 @@ static bool add(json_t *argv, const char *a, const char *b)
 	       (!b || json_array_append_new(argv, json_string(b)) == 0);
 }
 
-bool launch_is_auto(const struct vm *vm, const char *path)
+json_t *launch_channel(const struct vm *vm, const char *what)
 {
-	tp_autojson json_t *value = spec_get(vm->spec, path);
+	json_t *launched = json_object_get(json_object_get(vm->rest, "launched"), what);
+	char path[32];
+
+	snprintf(path, sizeof(path), "launch.%s", what);
+	return launched ? json_incref(launched) : spec_get(vm->spec, path);
+}
+
+bool launch_is_auto(const struct vm *vm, const char *what)
+{
+	tp_autojson json_t *value = launch_channel(vm, what);
 
 	return json_is_string(value) && strcmp(json_string_value(value), "auto") == 0;
 }
@@ -144,7 +153,7 @@ static bool add_channels(const struct vm *vm, json_t *argv, const json_t *args, 
 	bool ok = add_chardev(argv, "torpor-qmp", (int)tp_json_int(numbers, "qmp", -1)) &&
 		  add(argv, "-mon", "chardev=torpor-qmp,mode=control");
 
-	if (launch_is_auto(vm, "launch.agent")) {
+	if (launch_is_auto(vm, "agent")) {
 		const char *bus = args_have(args, "microvm") ? "virtio-serial-device" : "virtio-serial-pci";
 		char text[64];
 
@@ -154,7 +163,7 @@ static bool add_channels(const struct vm *vm, json_t *argv, const json_t *args, 
 		     add(argv, "-device", "virtserialport,bus=torpor-serial.0,chardev=torpor-agent,"
 					  "id=torpor-agent,name=org.qemu.guest_agent.0");
 	}
-	if (launch_is_auto(vm, "launch.console"))
+	if (launch_is_auto(vm, "console"))
 		ok = ok && add_chardev(argv, "torpor-console", (int)tp_json_int(numbers, "console", -1)) &&
 		     add(argv, "-serial", "chardev:torpor-console");
 	return ok;
@@ -284,10 +293,11 @@ json_t *launch_disks(const struct vm *vm)
 json_t *launch_record(struct vm *vm)
 {
 	json_t *launch = json_object_get(vm->spec, "launch");
+	tp_autojson json_t *agent = spec_get(vm->spec, "launch.agent"), *console = spec_get(vm->spec, "launch.console");
 
-	return json_pack("{s:O, s:O, s:o, s:I}", "binary", json_object_get(launch, "binary"), "args",
-			 json_object_get(launch, "args"), "disks", launch_disks(vm), "generation",
-			 (json_int_t)vm->generation);
+	return json_pack("{s:O, s:O, s:o, s:O, s:O, s:I}", "binary", json_object_get(launch, "binary"), "args",
+			 json_object_get(launch, "args"), "disks", launch_disks(vm), "agent", agent, "console",
+			 console, "generation", (json_int_t)vm->generation);
 }
 
 json_t *launch_argv(struct vm *vm, const struct launch_options *o, const json_t *numbers, struct tp_error *err)

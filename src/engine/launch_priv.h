@@ -9,7 +9,7 @@
 json_t *launch_argv(struct vm *vm, const struct launch_options *o, const json_t *numbers, struct tp_error *err);
 /* Appends a list of strings, placeholders replaced. */
 bool launch_add_list(json_t *argv, const struct vm *vm, const json_t *list, const json_t *fds, struct tp_error *err);
-/* Whether this member of the spec ("launch.agent") is "auto". */
-bool launch_is_auto(const struct vm *vm, const char *path);
+/* Whether this channel ("agent", "console") is "auto". */
+bool launch_is_auto(const struct vm *vm, const char *what);
 
 #endif

@@ -23,14 +23,14 @@ static const struct cell table[VERB_N][ROW_N] = {
 	/*                    shutoff         running         paused           suspended        hibernated        crashed         lost */
 	[VERB_START] =      { OK,             SAME,           NO("vm-resume"), NO("vm-wakeup"), OK,               OK,             NO("vm-resolve") },
 	[VERB_HIBERNATE] =  { NO("vm-start"), OK,             OK,              OK,              SAME,             NO("vm-start"), NO("vm-resolve") },
-	[VERB_RESTORE] =    { NO("vm-start"), NO("vm-quit"),  NO("vm-resume"), NO("vm-wakeup"), OK,               NO("vm-start"), NO("vm-resolve") },
+	[VERB_RESTORE] =    { NO("vm-start"), NO(NULL),       NO("vm-resume"), NO("vm-wakeup"), OK,               NO("vm-start"), NO("vm-resolve") },
 	[VERB_PAUSE] =      { NO("vm-start"), OK,             SAME,            NO("vm-wakeup"), NO("vm-restore"), NO("vm-start"), NO("vm-resolve") },
 	[VERB_RESUME] =     { NO("vm-start"), SAME,           OK,              NO("vm-wakeup"), NO("vm-restore"), NO("vm-start"), NO("vm-resolve") },
 	[VERB_RESET] =      { NO("vm-start"), OK,             OK,              OK,              NO("vm-restore"), NO("vm-start"), NO("vm-resolve") },
 	[VERB_POWERDOWN] =  { SAME,           OK,             NO("vm-resume"), OK,              NO("vm-discard"), SAME,           NO("vm-resolve") },
 	[VERB_QUIT] =       { SAME,           OK,             OK,              OK,              SAME,             OK,             OK },
 	[VERB_MONITOR] =    { NO("vm-start"), OK,             OK,              OK,              NO("vm-restore"), NO("vm-start"), OK },
-	[VERB_DISCARD] =    { SAME,           NO("vm-quit"),  NO("vm-quit"),   NO("vm-quit"),   OK,               SAME,           NO("vm-resolve") },
+	[VERB_DISCARD] =    { SAME,           NO(NULL),       NO(NULL),        NO(NULL),        OK,               SAME,           NO("vm-resolve") },
 };
 
 const char *verb_name(enum verb v)
@@ -94,9 +94,10 @@ enum verb_answer verb_check(struct vm *vm, enum verb v, const json_t *args, stru
 		return VERB_OK;
 	if (answer != VERB_REFUSED)
 		return answer;
-	*data = json_pack("{s:s, s:s, s:s, s:s}", "vm", vm->name, "state", vm_state_name(vm->state), "reason",
+	*data = json_pack("{s:s, s:s, s:s, s:s*}", "vm", vm->name, "state", vm_state_name(vm->state), "reason",
 			  vm->reason, "use", use);
-	tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s is %s (%s), %s is not for that: use %s", vm->name,
-		      vm_state_name(vm->state), vm->reason, verb_name(v), use);
+	tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s is %s (%s), %s is not for that%s%s%s", vm->name,
+		      vm_state_name(vm->state), vm->reason, verb_name(v), use ? ": use " : "", use ? use : "",
+		      use && strcmp(use, "vm-discard") == 0 ? ", which throws its saved memory away, or vm-restore" : "");
 	return VERB_REFUSED;
 }

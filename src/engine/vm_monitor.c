@@ -254,7 +254,7 @@ static const struct qga_client_ops agent_ops = { .closed = agent_closed };
 
 struct qga_client *vm_agent(struct vm *vm, struct tp_error *err)
 {
-	tp_autojson json_t *agent = spec_get(vm->spec, "launch.agent");
+	tp_autojson json_t *agent = launch_channel(vm, "agent");
 	struct vm_qemu *q = vm->qemu;
 	struct tp_error why = TP_ERROR_INIT;
 	const char *path = json_string_value(agent);
@@ -290,7 +290,7 @@ struct qga_client *vm_agent(struct vm *vm, struct tp_error *err)
 static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
 {
 	struct vm_qemu *q = arg;
-	tp_autojson json_t *agent = spec_get(q->vm->spec, "launch.agent");
+	tp_autojson json_t *agent = launch_channel(q->vm, "agent");
 	const char *configured = json_string_value(agent);
 	json_t *entry;
 	size_t i;
@@ -311,7 +311,7 @@ static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_er
 static void on_vserport(struct vm_qemu *q, const json_t *data)
 {
 	const char *id = tp_json_str(data, "id");
-	tp_autojson json_t *agent = spec_get(q->vm->spec, "launch.agent");
+	tp_autojson json_t *agent = launch_channel(q->vm, "agent");
 	const char *configured = json_string_value(agent);
 	bool ours = id && configured && (strcmp(configured, "auto") != 0 || strcmp(id, "torpor-agent") == 0);
 

@@ -145,6 +145,18 @@ static void drop_sockets(const struct vm *vm)
 		unlink(launch_socket(vm, names[i], path, sizeof(path)));
 }
 
+/* The last line of QEMU's own; what follows such a line explains it and alone says nothing. */
+static json_t *last_words(const struct vm *vm)
+{
+	tp_autojson json_t *tail = vm_log_tail(vm, 8);
+	const char *text = json_string_value(tail), *line = NULL;
+
+	for (const char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+		if (strncmp(p, "qemu", 4) == 0 || !line)
+			line = p;
+	return json_stringn(line ? line : "", line ? strcspn(line, "\n") : 0);
+}
+
 /* Everything of it was heard: what the VM is from here on. */
 static void vm_ended(struct vm_qemu *q, int status)
 {
@@ -162,7 +174,7 @@ static void vm_ended(struct vm_qemu *q, int status)
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, true))
 		vm_rest_text(vm, rest, reason);
 	vm_rest_save(vm);
-	tp_autojson json_t *tail = vm_log_tail(vm, 1);
+	tp_autojson json_t *tail = last_words(vm);
 	const char *words = json_string_value(tail);
 
 	tp_fail_class(&why, TP_EQMP, "QemuExited", "QEMU of VM %s has ended%s%s", vm->name,

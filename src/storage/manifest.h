@@ -5,7 +5,7 @@
  * {format: 1, image, uuid (hex), vm, uid, generation, kind: "hibernation", created,
  *  torpor (version), layout: "stream", file: "memory.zst", bytes, raw-bytes, footer (hex of u64),
  *  qemu: {version: {major, minor, micro}, package}, machine (resolved), cpu: {model, props?},
- *  launch: {binary, args (placeholders kept), disks: {ID: {file, format, read-only, options}}},
+ *  launch: {binary, args (placeholders kept), agent?, console?, disks: {ID: {file, format, read-only, options}}},
  *  vmgenid?, run-state, capabilities: [..], ram: {bytes, blocks: [{id, bytes}]},
  *  disks: {NODE: fingerprint}, agent: bool, hotplug: [..], keep: bool, warnings: [..]}
  * No environment, no secrets. Unknown members are kept and ignored.
