@@ -63,7 +63,7 @@ def test_specs(s):
     refused("stdio", add("-monitor", "stdio"))
     refused("{nothing}", add("-name", "{nothing}"))
     refused("path", add("-chardev", "socket,id=x,server=on,path=/tmp/" + "y" * 120))
-    refused("relative", lambda spec: spec["launch"].update(
+    refused("absolute", lambda spec: spec["launch"].update(
         disks={"d": {"file": "relative.qcow2", "format": "qcow2"}}))
     refused("format", lambda spec: spec["launch"].update(
         disks={"d": {"file": "/tmp/d", "format": "vmdk"}}))
