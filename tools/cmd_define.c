@@ -109,6 +109,8 @@ static bool take_disk(json_t *disks, const char *text, struct tp_error *err)
 	const char *rest = text[n] ? text + n + 1 : NULL, *format;
 	json_t *disk;
 
+	if (!id)
+		return tp_fail_nomem(err);
 	file = next_part(&rest);
 	if (!file || !*id || !*file)
 		return tp_fail(err, TP_EARG, "--disk %s: not of the form ID=FILE", text);
@@ -368,11 +370,15 @@ static bool take_assignment(json_t *merge, const char *text, struct tp_error *er
 	size_t n = strcspn(text, "=");
 	tp_autofree char *path = strndup(text, n);
 	const char *value = text[n] ? text + n + 1 : NULL;
-	bool label = strncmp(path, "labels.", 7) == 0;
+	bool label = strncmp(text, "labels.", 7) == 0;
 	char *key = path, *dot;
 	json_t *v = value && (!label || strcmp(value, "null") == 0) ?
 		    tp_json_parse(value, strlen(value), FILE_DEPTH, NULL) : NULL;
 
+	if (!path) {
+		json_decref(v);
+		return tp_fail_nomem(err);
+	}
 	if (value && !v)
 		v = json_string(value);
 	/* What follows "labels." is one key, dots and all. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/tp_json.h"
@@ -49,12 +50,12 @@ static bool read_options(const struct mover_request *r, struct load_pump_options
 static json_t *error_message(const struct tp_error *err)
 {
 	json_t *message = mover_proto_error(err);
-	unsigned long long frame;
+	size_t digits = strncmp(err->text, "frame ", 6) == 0 ? strspn(err->text + 6, "0123456789") : 0;
 	char where[40];
 
-	if (err->code != TP_ECORRUPT || sscanf(err->text, "frame %llu", &frame) != 1)
+	if (err->code != TP_ECORRUPT || digits == 0 || digits > 20)
 		return message;
-	snprintf(where, sizeof(where), "frame %llu", frame);
+	snprintf(where, sizeof(where), "%.*s", (int)(6 + digits), err->text);
 	tp_json_set_str(json_object_get(message, "error"), "where", where);
 	return message;
 }

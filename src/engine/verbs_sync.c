@@ -124,7 +124,8 @@ static void status_known(void *arg, const json_t *reply, const json_t *qemu_erro
 	s->then(s);
 }
 
-static bool ask(struct sync_call *s, enum qmp_cmd cmd, json_t *args_owned, qmp_reply_fn fn)
+/* Answers the call itself where it cannot ask. */
+static void ask(struct sync_call *s, enum qmp_cmd cmd, json_t *args_owned, qmp_reply_fn fn)
 {
 	struct vm *vm = sync_vm(s);
 	struct tp_error err = TP_ERROR_INIT;
@@ -133,12 +134,11 @@ static bool ask(struct sync_call *s, enum qmp_cmd cmd, json_t *args_owned, qmp_r
 		json_decref(args_owned);
 		tp_fail_class(&err, TP_EQMP, "QemuExited", "VM %s has no QEMU that answers", s->vm);
 		sync_error(s, &err, NULL);
-		return false;
+		return;
 	}
 	s->qmp = qmp_client_send(vm->qemu->qmp, cmd, args_owned, NULL, 8.0, fn, s, &err);
 	if (!s->qmp)
 		sync_error(s, &err, NULL);
-	return s->qmp != 0;
 }
 
 static void command_done(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
