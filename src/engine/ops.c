@@ -304,6 +304,10 @@ bool ops_next_number(struct torpor *t, uint64_t *number, struct tp_error *err)
 {
 	struct ops *ops = t->ops;
 
+	/* Only after a disk that was full at the start; at once, as somebody waits for it now. */
+	if (ops->next_number >= ops->reserved && !ops->reserving &&
+	    write_numbers(t, ops->next_number + OPS_NUMBERS, NULL))
+		ops->reserved = ops->next_number + OPS_NUMBERS;
 	if (ops->next_number + OPS_NUMBERS / 2 > ops->reserved && !ops->reserving) {
 		ops->reserving = ops->reserved + OPS_NUMBERS;
 		if (!io_worker_submit(t->worker, reserve_run, reserve_done, t, NULL))

@@ -301,8 +301,11 @@ const char *vm_qemu_status(const struct vm *vm)
 	return vm->qemu && vm->qemu->ready ? vm->qemu->status : "";
 }
 
+/* One taken up a moment ago counts as it was left, as its state does. */
 bool vm_running(const struct vm *vm)
 {
+	if (vm->qemu && !vm->qemu->ready && vm->qemu->adopted)
+		return vm->state == VM_RUNNING;
 	return strcmp(vm_qemu_status(vm), "running") == 0;
 }
 
