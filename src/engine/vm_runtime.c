@@ -386,11 +386,15 @@ static uint64_t act_connect(struct vm *vm, struct op *op, struct tp_error *err)
 		return 0;
 	}
 	q->waiting = op;
+	if (q->ready) {
+		uint64_t token = ops_token(vm->t);
+
+		defer_answer(vm, op, token, "connect", NULL, NULL);
+		return token;
+	}
 	q->connect_token = ops_token(vm->t);
-	if (q->ready)
-		vm_monitor_ready(q);
-	else if (!q->qmp && !vm_monitor_connect(q, err))
-		return q->connect_token = 0;
+	if (!q->qmp && !vm_monitor_connect(q, NULL))
+		vm_monitor_retry(q);	/* refused: it has ended and its end says why, or it is about to accept */
 	return q->connect_token;
 }
 
