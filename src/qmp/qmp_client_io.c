@@ -11,7 +11,7 @@
  * descriptor is therefore alone on the wire from its first byte to its reply.
  *
  * Reading: an object is what its keys say. A reply is believed only with an id
- * of this session, of a command that is wholly written and not answered yet:
+ * of the present session, of a command that is wholly written and not answered yet:
  * QEMU delivers to us what a former client did not read.
  */
 #define QMP_CLIENT_PRIV
