@@ -301,11 +301,8 @@ const char *vm_qemu_status(const struct vm *vm)
 	return vm->qemu && vm->qemu->ready ? vm->qemu->status : "";
 }
 
-/* One taken up a moment ago counts as it was left, as its state does. */
 bool vm_running(const struct vm *vm)
 {
-	if (vm->qemu && !vm->qemu->ready && vm->qemu->adopted)
-		return vm->state == VM_RUNNING;
 	return strcmp(vm_qemu_status(vm), "running") == 0;
 }
 
@@ -393,8 +390,14 @@ void vm_refresh(struct vm *vm)
 	struct derived d = derive(vm);
 	char reason[sizeof(vm->reason)];
 
-	if (d.state == vm->state && strcmp(d.reason, vm->reason) == 0)
+	/* A VM taken up is shown as it was left; that its vCPUs do run is known, and told, a moment later. */
+	if (d.state == vm->state && strcmp(d.reason, vm->reason) == 0) {
+		if (vm->op || vm->told_running == vm_running(vm))
+			return;
+		vm->told_running = vm_running(vm);
+		api_event(vm->t, "VM_STATE", vm->name, false, vm_brief(vm));
 		return;
+	}
 	tp_info("vm=%s %s/%s -> %s/%s", vm->name, vm_state_name(vm->state), vm->reason, vm_state_name(d.state),
 		d.reason);
 	snprintf(reason, sizeof(reason), "%s", d.reason);
@@ -402,5 +405,6 @@ void vm_refresh(struct vm *vm)
 	if (d.state != vm->state)
 		vm->since_us = tp_now_us();
 	vm->state = d.state;
+	vm->told_running = vm_running(vm);
 	api_event(vm->t, "VM_STATE", vm->name, false, vm_brief(vm));
 }

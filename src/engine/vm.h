@@ -54,6 +54,7 @@ struct vm {
 
 	enum vm_state state;		/* set by vm_refresh() only */
 	char reason[32];
+	bool told_running;		/* `running` as the last VM_STATE had it */
 	uint64_t since_us;
 
 	json_t *rest;			/* see above; vm_rest_set() */
