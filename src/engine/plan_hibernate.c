@@ -38,13 +38,6 @@
 
 static const char *const save_caps[] = { "return-path", "events", NULL };
 
-/* 0 is what op_data() begins with: none. */
-static void close_own(int *fd)
-{
-	if (*fd > 0)
-		tp_close(fd);
-}
-
 static void data_free(void *data)
 {
 	struct hibernate *h = data;
@@ -53,8 +46,8 @@ static void data_free(void *data)
 	json_decref(h->sealed);
 	json_decref(h->disks);
 	json_decref(h->manifest);
-	close_own(&h->image_fd);
-	close_own(&h->qemu_end);
+	step_fd_close(&h->image_fd);
+	step_fd_close(&h->qemu_end);
 }
 
 static const char *image_member(struct op *op, const char *member)
@@ -126,7 +119,7 @@ static enum op_verdict create_image_undo(struct op *op, const struct op_event *e
 	if (ev->type == OP_ENTER) {
 		if (!image_member(op, "id"))
 			return OP_NEXT;
-		close_own(&h->image_fd);
+		step_fd_close(&h->image_fd);
 		return step_job(op, remove_image, image_job(op), image_member(op, "pool"), 0);
 	}
 	if (ev->type != OP_IO)
@@ -272,7 +265,7 @@ static enum op_verdict save_state_undo(struct op *op, const struct op_event *ev)
 	struct mig_info info;
 
 	if (ev->type == OP_ENTER)
-		close_own(&h->qemu_end);
+		step_fd_close(&h->qemu_end);
 	if (ev->type == OP_ENTER || ev->type == OP_IO || ev->type == OP_MOVER) {
 		enum op_verdict stopped = mover_stop(op, ev);
 

@@ -36,19 +36,13 @@
 #define LOAD_FD "torpor-load"
 #define POLL_EVERY 0.2		/* seconds */
 
-static void close_own(int *fd)
-{
-	if (*fd > 0)
-		tp_close(fd);
-}
-
 static void data_free(void *data)
 {
 	struct restore *r = data;
 
 	json_decref(r->manifest);
-	close_own(&r->image_fd);
-	close_own(&r->qemu_end);
+	step_fd_close(&r->image_fd);
+	step_fd_close(&r->qemu_end);
 }
 
 bool restore_stays_paused(struct op *op)
@@ -214,7 +208,7 @@ static enum op_verdict load_undo(struct op *op, const struct op_event *ev)
 {
 	struct restore *r = op_data(op);
 
-	close_own(&r->qemu_end);
+	step_fd_close(&r->qemu_end);
 	return mover_stop(op, ev);
 }
 

@@ -49,7 +49,12 @@ bool stream_pair(int *writer, int *reader, struct tp_error *err);
 /* Notes the mover's process from its hello. */
 void mover_note(struct op *op, const struct op_event *ev);
 
-/* --- io jobs (steps_io.c) --- */
+/* --- steps_io.c --- */
+
+/* A descriptor in op_data(): 0, with which that begins, and -1 are none. */
+void step_fd_close(int *fd);
+
+/* io jobs */
 /* A job with JSON in and out: fn runs on the worker. in is taken. */
 struct job {
 	struct op_job base;

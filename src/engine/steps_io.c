@@ -17,6 +17,12 @@ struct vm *op_vm_of(struct op *op)
 	return r->vm;
 }
 
+void step_fd_close(int *fd)
+{
+	if (*fd > 0)
+		tp_close(fd);
+}
+
 static bool job_run(struct op_job *base, struct tp_error *err)
 {
 	struct job *j = (struct job *)base;
