@@ -245,7 +245,6 @@ enum op_verdict op_fail(struct op *op, enum tp_code code, const char *class_, co
 	__attribute__((format(printf, 4, 5)));
 enum op_verdict op_fail_error(struct op *op, const struct tp_error *err, json_t *data_owned);
 void op_hold(struct op *op, unsigned res);	/* from now its end fails the current step */
-void op_release(struct op *op, unsigned res);
 bool op_going_back(const struct op *op);
 bool op_committed(const struct op *op);
 bool op_barred(const struct op *op);		/* stuck at an undo with OPF_BARRIER: no `cont` */

@@ -105,11 +105,6 @@ void op_hold(struct op *op, unsigned res)
 	op->held |= res;
 }
 
-void op_release(struct op *op, unsigned res)
-{
-	op->held &= ~res;
-}
-
 /* --- asking --- */
 
 static enum op_verdict awaits(struct op *op, enum op_event_type type, uint64_t token,
