@@ -17,6 +17,8 @@ VERSION := 0.1.0
 SOVERSION := 0
 
 B ?= build
+# One spelling, as the names in the .d files are those of the rules.
+override B := $(patsubst $(CURDIR)/%,%,$(abspath $(B)))
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 AR ?= ar
 OBJCOPY ?= objcopy

@@ -396,12 +396,25 @@ static json_t *remembered(struct torpor *t, const char *id)
 	return NULL;
 }
 
+/* Until its end is on the platter and the VM is free, an operation is shown as still running. */
+static json_t *shown(const struct op_run *r)
+{
+	return r->ending && r->told ? json_incref(r->told) : op_record(r->op);
+}
+
+json_t *ops_shown(const struct vm *vm)
+{
+	struct op_run *r = vm->op ? ops_run_of(vm->t, op_id(vm->op)) : NULL;
+
+	return r ? shown(r) : json_null();
+}
+
 json_t *ops_record(struct torpor *t, const char *id)
 {
 	struct op_run *r = ops_run_of(t, id);
 
 	if (r && !r->dry)
-		return op_record(r->op);
+		return shown(r);
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		for (struct pending_op *p = vm->queue; p; p = p->next)
 			if (strcmp(p->id, id) == 0)
@@ -438,7 +451,7 @@ json_t *ops_query(struct torpor *t, const json_t *args)
 
 	for (struct op_run *r = t->ops->running; r && !before; r = r->next)
 		if (!r->dry)
-			query_add(out, op_record(r->op), args, limit);
+			query_add(out, shown(r), args, limit);
 	for (struct vm *vm = t->vms; vm && !before; vm = vm->next)
 		for (struct pending_op *p = vm->queue; p; p = p->next)
 			query_add(out, ops_pending_record(vm, p), args, limit);

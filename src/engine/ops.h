@@ -42,6 +42,7 @@ json_t *ops_was(const struct vm *vm);
 
 struct op *ops_find_running(struct torpor *t, const char *id);
 json_t *ops_record(struct torpor *t, const char *id);	/* running or remembered; new, or NULL */
+json_t *ops_shown(const struct vm *vm);		/* the record of what holds the VM, or null; new */
 /* Filter as of query-operations; newest first; new array. */
 json_t *ops_query(struct torpor *t, const json_t *args);
 /* Calls done (once) when the operation has ended or `limit` seconds went by. */

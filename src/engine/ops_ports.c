@@ -338,6 +338,8 @@ static void port_changed(struct op *op, bool phase)
 	if (r->dry || (op_status(op) != OP_RUNNING && op_status(op) != OP_STUCK))
 		return;
 	record = op_record(op);
+	json_decref(r->told);
+	r->told = json_incref(record);
 	ops_event(r->t, record, !phase);
 	if (phase)
 		vm_refresh(r->vm);
@@ -471,6 +473,7 @@ void ops_run_free(struct op_run *r)
 		ev_timer_stop(r->t->loop, &r->timers[i]);
 	ev_timer_stop(r->t->loop, &r->end_again);
 	mover_free(r->mover);
+	json_decref(r->told);
 	op_free(r->op);
 	free(r);
 }

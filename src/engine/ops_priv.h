@@ -32,6 +32,7 @@ struct op_run {
 	const struct op_plan *plan;
 	struct op_plan check;		/* dry run: the plan's preflight step alone */
 	bool dry, ending;
+	json_t *told;			/* the record as clients last heard of it */
 	struct api_call *dry_call;
 	struct mover *mover;
 	struct ev_timer timers[OP_TIMER_N];

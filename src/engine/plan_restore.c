@@ -35,6 +35,7 @@
 
 #define LOAD_FD "torpor-load"
 #define POLL_EVERY 0.2		/* seconds */
+#define MOVER_WORD 2.0		/* seconds that the mover has after QEMU failed */
 
 static void data_free(void *data)
 {
@@ -131,13 +132,36 @@ static enum op_verdict incoming(struct op *op)
 	return op_qmp(op, QMP_MIGRATE_INCOMING, args);
 }
 
+static enum op_verdict qemu_failed(struct op *op, const struct mig_info *info)
+{
+	return op_fail(op, TP_EQMP, "QemuError", "QEMU of VM %s could not load the image: %s", op_vm_name(op),
+		       info->error[0] ? info->error : info->status);
+}
+
+/* QEMU fails when the mover closes the stream: the mover, which says why, is a little later. */
+static enum op_verdict await_mover(struct op *op, const struct mig_info *info)
+{
+	struct restore *r = op_data(op);
+
+	if (r->failed_at <= 0) {
+		r->failed = *info;
+		r->failed_at = op_now(op);
+	}
+	if (r->mover_done || !op_mover_alive(op) || op_now(op) - r->failed_at > MOVER_WORD)
+		return qemu_failed(op, &r->failed);
+	return op_sleep(op, POLL_EVERY);
+}
+
 /* A damage is the image's, wherever it is: named with the place. */
 static enum op_verdict load_failed(struct op *op, const json_t *said)
 {
 	const char *id = tp_json_str(restore_image(op), "id"), *where = tp_json_str(said, "where");
+	struct restore *r = op_data(op);
 	struct tp_error err = TP_ERROR_INIT;
 
 	mover_proto_fail(&err, said);
+	if (err.code != TP_ECORRUPT && r->failed_at > 0)
+		return qemu_failed(op, &r->failed);
 	if (err.code != TP_ECORRUPT)
 		return OP_WAIT;		/* the runner fails with the mover's own words */
 	tp_prefix(&err, "image %s", id);
@@ -183,8 +207,7 @@ static enum op_verdict on_load_reply(struct op *op, const struct op_event *ev)
 		return OP_WAIT;
 	mig_info_parse(ev->data, &info);
 	if (info.phase == MIG_FAILED || info.phase == MIG_CANCELLED)
-		return op_fail(op, TP_EQMP, "QemuError", "QEMU of VM %s could not load the image: %s",
-			       op_vm_name(op), info.error[0] ? info.error : info.status);
+		return await_mover(op, &info);
 	return info.phase == MIG_COMPLETED ? op_qmp(op, QMP_QUERY_STATUS, NULL) : op_sleep(op, POLL_EVERY);
 }
 

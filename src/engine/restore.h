@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "engine/op.h"
+#include "migration/mig_info.h"
 
 struct restore {
 	json_t *manifest;
@@ -14,6 +15,8 @@ struct restore {
 	double started, running;	/* monotonic */
 	bool hold;			/* the mover keeps the last bytes back until the commit */
 	bool mover_done;
+	struct mig_info failed;		/* QEMU's word on a load that failed; the mover may know why */
+	double failed_at;		/* monotonic; 0: it has not */
 	size_t nodes_done;		/* 10.0: activated so far */
 	int64_t clock_before;
 };

@@ -204,7 +204,7 @@ json_t *vm_describe(struct vm *vm, bool secrets)
 	snprintf(path, sizeof(path), "%s/vms/%s/qemu.log", state_dir_path(vm->t->state), vm->name);
 	tp_json_set_str(out, "log", path);
 	copy_or_null(out, "last-exit", vm->rest, "last-exit");
-	tp_json_set(out, "operation", vm->op ? op_record(vm->op) : json_null());
+	tp_json_set(out, "operation", ops_shown(vm));
 	tp_json_set(out, "prefetch", json_null());
 	tp_json_set(out, "hibernation", described_hibernation(vm));
 	copy_or_null(out, "image", vm->rest, "image");

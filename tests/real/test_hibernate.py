@@ -57,6 +57,17 @@ def test_record_and_image(s):
 
 
 @version
+def connected(path):
+    """A client of a monitor that is about to listen: bound, it is there, but refuses."""
+    def attempt():
+        try:
+            return Client(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+
+    return poll(attempt, 20, f"a monitor at {path}")
+
+
 def test_stock_qemu_loads_the_stream(s):
     vm = s.boot(disk=False, agent=False)
     before = vm.tick()
@@ -68,8 +79,7 @@ def test_stock_qemu_loads_the_stream(s):
     args += ["-S", "-incoming", f"exec:cat {stream}", "-qmp", f"unix:{s.dir}/q,server=on,wait=off"]
     qemu = subprocess.Popen([vm.spec["launch"]["binary"], *args], stdin=subprocess.DEVNULL)
     s.at_end(lambda: (qemu.kill(), qemu.wait()))
-    poll(lambda: os.path.exists(s.path("q")), 10)
-    with Client(s.path("q")) as monitor:
+    with connected(s.path("q")) as monitor:
         poll(lambda: monitor.cmd("query-status")["status"] == "paused", 20, "the end of the load")
         monitor.cmd("cont")
         vm.went_on(before)
