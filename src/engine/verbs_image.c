@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* verbs_image.c - Verbs on images and pools */
+/* verbs_image.c - Verbs on images */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,11 +38,6 @@ void api_query_images(struct api_call *call)
 			json_array_append(out, image);
 	}
 	api_reply(call, out);
-}
-
-void api_query_pools(struct api_call *call)
-{
-	api_reply(call, pools_describe(api_engine(call)->pools));
 }
 
 /* --- delete --- */
