@@ -208,7 +208,7 @@ int cmd_image_verify(const char *file, bool json)
 	struct tp_error err = TP_ERROR_INIT;
 	tp_autoclose int fd = open_file(file, &err);
 	struct image *img = fd < 0 ? NULL : image_open(fd, &err);
-	bool shown = false, ok = img && image_verify(img, 0, show_progress, &shown, &err);
+	bool shown = false, ok = img && image_verify(img, 0, show_progress, &shown, NULL, &err);
 	int status;
 
 	if (shown)

@@ -44,7 +44,7 @@
 #define LANDLOCK_SCOPE_ALL 3u		/* abstract UNIX sockets, signals */
 
 #define URGENT_NICE 5
-#define BACKGROUND_NICE 15
+#define BACKGROUND_NICE 19
 #define IOPRIO_WHO_PROCESS 1
 #define IOPRIO(class_, level) ((class_) << 13 | (level))
 #define URGENT_IOPRIO IOPRIO(2, 5)	/* best effort, just below the default */

@@ -15,8 +15,8 @@
 #include "base/tp_error.h"
 
 enum mover_priority {
-	MOVER_URGENT,		/* a VM waits for it */
-	MOVER_BACKGROUND,	/* nobody does */
+	MOVER_URGENT,		/* a VM or a person waits for it */
+	MOVER_BACKGROUND,	/* nobody does: {"background": true} */
 };
 
 /* Nice value and I/O priority. Never fails: a kernel may refuse either. */

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* mover_verify.c - Job verify: all of an image is read, decoded and compared with its index */
+/*
+ * mover_verify.c - Job verify: all of an image is read, decoded and compared with its index
+ *
+ * It goes on after a damage, so that one run tells all that is lost.
+ */
 #include "mover_jobs.h"
 
 #include <stdio.h>
 
+#include "base/tp_json.h"
+#include "migration/mover_proto.h"
 #include "mover_fault.h"
+#include "storage/image_damage.h"
 #include "storage/image_read.h"
+
+#define DAMAGE_TEXT_MAX (MOVER_MESSAGE_MAX - 8192)	/* bytes of "damage": the rest is for the message */
 
 struct verify {
 	struct control *control;
@@ -41,10 +50,26 @@ static json_t *summary(const struct image_info *info)
 			 "raw-bytes", (json_int_t)info->raw_bytes, "uuid", uuid, "footer", footer);
 }
 
+/* Damages go with the error: those that the message has room for, and how many there are. */
+static void fail_damaged(struct control *c, const struct image *img, const struct image_damages *damages,
+			 const struct tp_error *err) __attribute__((noreturn));
+
+static void fail_damaged(struct control *c, const struct image *img, const struct image_damages *damages,
+			 const struct tp_error *err)
+{
+	json_t *message = mover_proto_error(err), *value = json_object_get(message, "error");
+
+	tp_json_set(value, "damage", image_damages_json(img, damages, DAMAGE_TEXT_MAX));
+	tp_json_set(value, "damaged", json_integer((json_int_t)damages->total));
+	control_post(c, message);
+	control_exit(c, MOVER_EXIT_ERROR);
+}
+
 void job_verify(const struct mover_request *r, struct control *c)
 {
 	struct tp_error err = TP_ERROR_INIT;
 	struct verify v = { .control = c };
+	struct image_damages damages;
 	struct image *img;
 	unsigned threads;
 	int fd;
@@ -55,7 +80,9 @@ void job_verify(const struct mover_request *r, struct control *c)
 	if (!img)
 		job_fail(c, &err);
 	v.raw_bytes = image_info(img)->raw_bytes;
-	if (!image_verify(img, threads, on_progress, &v, &err))
-		job_fail(c, &err);
-	job_done(c, summary(image_info(img)));
+	if (image_verify(img, threads, on_progress, &v, &damages, &err))
+		job_done(c, summary(image_info(img)));
+	if (err.code == TP_ECORRUPT)
+		fail_damaged(c, img, &damages, &err);
+	job_fail(c, &err);
 }

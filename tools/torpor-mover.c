@@ -47,19 +47,18 @@
 struct job {
 	const char *name;
 	const char *fds[3];
-	enum mover_priority priority;
 	void (*run)(const struct mover_request *r, struct control *c);
 };
 
 static const struct job jobs[] = {
-	{ "save", { "stream", "image" }, MOVER_URGENT, job_save },
-	{ "load", { "stream", "image" }, MOVER_URGENT, job_load },
-	{ "verify", { "image" }, MOVER_BACKGROUND, job_verify },
-	{ "launch", { NULL }, MOVER_URGENT, NULL },
-	{ "hook", { NULL }, MOVER_URGENT, NULL },
-	{ "tool", { NULL }, MOVER_URGENT, NULL },
+	{ "save", { "stream", "image" }, job_save },
+	{ "load", { "stream", "image" }, job_load },
+	{ "verify", { "image" }, job_verify },
+	{ "launch", { NULL }, NULL },
+	{ "hook", { NULL }, NULL },
+	{ "tool", { NULL }, NULL },
 #ifdef TP_FAULTS
-	{ "selftest-sandbox", { NULL }, MOVER_URGENT, job_selftest_sandbox },
+	{ "selftest-sandbox", { NULL }, job_selftest_sandbox },
 #endif
 };
 
@@ -116,14 +115,16 @@ static void run_sandboxed(const struct job *job, const struct mover_request *r, 
 static void run_data_job(const struct job *job, const struct mover_request *r, struct tp_error *err)
 {
 	const char *cgroup = tp_json_str(r->root, "cgroup");
+	bool background;
 	struct control *c;
 
-	if (!mover_request_expect(r, job->fds, err) || !fault_setup(r, err))
+	if (!mover_request_expect(r, job->fds, err) || !fault_setup(r, err) ||
+	    !mover_request_bool(r, "background", false, &background, err))
 		return;
 	if (cgroup && !mover_join_cgroup(cgroup, err))
 		return;
 	detach();
-	mover_priority_set(job->priority);
+	mover_priority_set(background ? MOVER_BACKGROUND : MOVER_URGENT);
 	c = control_open(MOVER_CONTROL_FD, err);
 	if (c)
 		run_sandboxed(job, r, c);

@@ -15,7 +15,8 @@
  *   {"done": {...}}                              then exit 0
  *   {"error": {"class", "desc", ...}}            then exit 1
  * and no message after that one. Exit without it is a crash. Data jobs take "cgroup", the path
- * of a folder, as launch does. Messages that the mover does not know are ignored, such as are no
+ * of a folder, as launch does, and "background": true if nobody waits: nice 19, I/O only when no
+ * other process has any. Messages that the mover does not know are ignored, such as are no
  * JSON objects count as the end of the connection. When the control
  * connection ends, a job ends at once (non-zero), but a sealed save.
  *
@@ -40,7 +41,13 @@
  *         An error closes the stream, so that QEMU fails the load; of a damage within a frame it
  *         has "where": "frame N".
  * verify  fds image; {"threads": 0}; done: {"frames", "pages", "pages-data", "pages-zero",
- *         "bytes", "raw-bytes", "uuid", "footer"}
+ *         "bytes", "raw-bytes", "uuid", "footer"}. It goes on after a damage; the error, class
+ *         Corrupt, has "damaged": N, all of them, and "damage": the first, at most 32:
+ *         [{"what": TEXT, "frame"? (of the index and the footer: absent), "offset", "length" (in
+ *         the file), and where guest pages are lost "block", "first-page", "pages" (numbered in
+ *         the block, with those in between that are zero or absent), "lost" (those with data) and
+ *         "ranges"?: [{"block", "first-page", "pages"}], if there are several}]. Both are absent
+ *         where header, footer or index cannot be used: the text says which.
  * launch, hook, tool
  *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
  *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,

@@ -362,26 +362,57 @@ static const char *frame_fault(const uint8_t *p, size_t n, uint32_t raw)
 	return NULL;
 }
 
-bool image_frame_read(const struct image *img, struct image_decoder *d, uint64_t frame, void *buf,
-		      uint32_t *checksum, struct tp_error *err)
+static const char medium_fault[] = "the medium cannot read it";
+
+/* What the medium cannot read is damaged; other troubles are not the image's. */
+static bool read_stored(const struct image *img, uint64_t frame, uint8_t *buf, size_t n,
+			const char **fault, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+
+	if (get(img->fd, buf, n, IMAGE_HEADER_SIZE + img->x.stored_at[frame], "a frame", &why))
+		return true;
+	if (why.code == TP_ECORRUPT)
+		*fault = "the file ends in it";
+	else if (why.sys == EIO)
+		*fault = medium_fault;
+	else
+		tp_fail_sys(err, why.sys, "read of frame %llu", (unsigned long long)frame);
+	return false;
+}
+
+bool image_frame_decode(const struct image *img, struct image_decoder *d, uint64_t frame, void *buf,
+			uint32_t *checksum, const char **fault, struct tp_error *err)
 {
 	size_t n = image_frame_stored(img, frame), done;
 	uint32_t raw = image_frame_raw(img, frame);
-	char where[IMAGE_WHERE];
-	const char *fault;
 
-	if (!decoder_room(d, n, err))
+	*fault = NULL;
+	if (!decoder_room(d, n, err) || !read_stored(img, frame, d->buf, n, fault, err))
 		return false;
-	if (!get(img->fd, d->buf, n, IMAGE_HEADER_SIZE + img->x.stored_at[frame], "a frame", err))
-		return tp_prefix(err, "%s", image_where(img, frame, where));
-	fault = frame_fault(d->buf, n, raw);
-	if (fault)
-		return tp_fail(err, TP_ECORRUPT, "%s is damaged: %s", image_where(img, frame, where), fault);
+	*fault = frame_fault(d->buf, n, raw);
+	if (*fault)
+		return false;
 	done = ZSTD_decompressDCtx(d->ctx, buf, raw, d->buf, n);
-	if (ZSTD_isError(done) || done != raw)
-		return tp_fail(err, TP_ECORRUPT, "%s is damaged: %s", image_where(img, frame, where),
-			       ZSTD_isError(done) ? ZSTD_getErrorName(done) : "short");
+	if (ZSTD_isError(done) || done != raw) {
+		*fault = ZSTD_isError(done) ? ZSTD_getErrorName(done) : "it is too short";
+		return false;
+	}
 	if (checksum)
 		*checksum = tp_le32(d->buf + n - 4);
 	return true;
+}
+
+bool image_frame_read(const struct image *img, struct image_decoder *d, uint64_t frame, void *buf,
+		      uint32_t *checksum, struct tp_error *err)
+{
+	char where[IMAGE_WHERE];
+	const char *fault;
+
+	if (image_frame_decode(img, d, frame, buf, checksum, &fault, err))
+		return true;
+	/* To who needs all of it now it is the medium's trouble: it may be over later. */
+	if (fault == medium_fault)
+		return tp_fail_sys(err, EIO, "read of %s", image_where(img, frame, where));
+	return fault && tp_fail(err, TP_ECORRUPT, "%s is damaged: %s", image_where(img, frame, where), fault);
 }

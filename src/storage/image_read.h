@@ -61,12 +61,15 @@ bool image_frame_read(const struct image *img, struct image_decoder *d, uint64_t
 
 /*
  * The whole check of `image-verify`: every frame decoded and walked, each page's class and winning
- * record, footer sums. progress (may be NULL) gets done and total frames; false from it cancels.
- * salvage-relevant damage is named in err: frame, file offset, RAM block, page range.
+ * record, footer sums. It goes on after a damage; TP_ECORRUPT says how many there are and names the
+ * first (frame, file offset, RAM block, pages), damages (image_damage.h; may be NULL) lists them.
+ * progress (may be NULL) gets done and total frames; false from it cancels. Memory: 4 bytes a page
+ * of the image, 5 a frame, and the largest frame twice a thread.
  */
+struct image_damages;
 bool image_verify(const struct image *img, unsigned threads,
 		  bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-		  struct tp_error *err);
+		  struct image_damages *damages, struct tp_error *err);
 
 /* Range kinds of the index (image-format.md, RANGES); false if the image has none such. */
 bool image_range(const struct image *img, uint32_t kind, unsigned nth, uint64_t *raw_offset,

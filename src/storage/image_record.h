@@ -18,6 +18,7 @@
 #define RAM_SECTION_PART 2u
 #define RAM_SECTION_END 3u
 #define RAM_SECTION_FULL 4u
+#define RAM_VMDESC 6u
 #define RAM_COMMAND 8u
 #define RAM_FOOTER 0x7eu
 #define RAM_PART_HEAD 5u		/* type, be32 section id */

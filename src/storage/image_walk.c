@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * image_walk.c - Walk the records of a decoded frame, and name the place of a damage
+ * image_walk.c - Walk the records of a decoded frame
  *
  * The index says where a frame begins: inside the body of a RAM section or
  * not, and with which block as the current one. The parts that are no records
@@ -23,8 +23,9 @@ struct walk {
 	uint64_t raw;			/* offset of the next item in the stream */
 	unsigned block;			/* current one or IMAGE_NO_BLOCK */
 	bool in_ram;
-	void (*fn)(void *arg, uint64_t page, enum image_class class_);
+	image_page_fn fn;
 	void *arg;
+	bool data;			/* a data record was there */
 };
 
 static const struct image_span *span_at(const struct walk *w)
@@ -69,8 +70,12 @@ static size_t walk_record(struct walk *w, const uint8_t *p, size_t n, const char
 		*fault = "a record's page is outside its block";
 		return 0;
 	}
-	w->fn(w->arg, b->first_page + (r.address >> w->page_bits),
-	      kind == RAM_PAGE ? IMAGE_DATA : IMAGE_ZERO);
+	w->data |= kind == RAM_PAGE;
+	if (kind == RAM_PAGE)
+		w->fn(w->arg, b->first_page + (r.address >> w->page_bits), IMAGE_DATA,
+		      p + r.length - w->page);
+	else
+		w->fn(w->arg, b->first_page + (r.address >> w->page_bits), IMAGE_ZERO, NULL);
 	return r.length;
 }
 
@@ -120,9 +125,32 @@ static bool joins_next(const struct walk *w, uint64_t frame)
 	       w->in_ram == !!(w->x->flags[frame + 1] & IMAGE_FRAME_IN_RAM);
 }
 
-bool image_walk_frame(const struct image *img, uint64_t frame, const uint8_t *raw,
-		      void (*page)(void *arg, uint64_t page, enum image_class class_), void *arg,
-		      struct tp_error *err)
+/* The bytes that each range of the index begins with; enough to find one that lies. */
+static bool span_begins(const struct image_span *s, const uint8_t *p)
+{
+	switch (s->kind) {
+	case IMAGE_RANGE_PROLOGUE: return *p == 'Q';	/* "QEVM" */
+	case IMAGE_RANGE_RAM_START: return *p == RAM_SECTION_START;
+	case IMAGE_RANGE_EARLY:
+	case IMAGE_RANGE_DEVICES: return *p == RAM_SECTION_FULL;
+	default: return *p == RAM_VMDESC;
+	}
+}
+
+static bool spans_begin(const struct walk *w, const uint8_t *raw, size_t n)
+{
+	for (unsigned i = 0; i < w->x->nspans; i++) {
+		const struct image_span *s = &w->x->spans[i];
+
+		if (s->length && s->offset >= w->raw && s->offset - w->raw < n &&
+		    !span_begins(s, raw + (s->offset - w->raw)))
+			return false;
+	}
+	return true;
+}
+
+const char *image_walk_fault(const struct image *img, uint64_t frame, const uint8_t *raw,
+			     image_page_fn page, void *arg, uint64_t *at)
 {
 	struct walk w = {
 		.x = &img->x, .page_bits = img->info.page_bits,
@@ -130,56 +158,37 @@ bool image_walk_frame(const struct image *img, uint64_t frame, const uint8_t *ra
 		.block = img->x.block[frame], .in_ram = img->x.flags[frame] & IMAGE_FRAME_IN_RAM,
 		.fn = page, .arg = arg,
 	};
+	size_t n = image_frame_raw(img, frame);
 	const char *fault = NULL;
-	char where[IMAGE_WHERE];
+	bool good;
 
+	*at = w.raw;
+	if (!spans_begin(&w, raw, n))
+		return "a range of the index does not begin as its kind does";
 	if (img->x.flags[frame] & IMAGE_FRAME_DEVICE)
-		return true;
+		return NULL;
 	/* Inside the block list's section, which is a range, there are no page records. */
 	if (span_at(&w))
 		w.in_ram = false;
-	if (!walk_items(&w, raw, image_frame_raw(img, frame), &fault))
-		return tp_fail(err, TP_ECORRUPT, "%s: at raw offset %llu %s",
-			       image_where(img, frame, where), (unsigned long long)w.raw, fault);
+	good = walk_items(&w, raw, n, &fault);
+	*at = w.raw;
+	if (!good)
+		return fault;
 	if (!joins_next(&w, frame))
-		return tp_fail(err, TP_ECORRUPT, "%s: the next frame does not continue it",
-			       image_where(img, frame, where));
-	return true;
+		return "the next frame does not continue it";
+	if (w.data != !!(img->x.flags[frame] & IMAGE_FRAME_DATA))
+		return w.data ? "it has data pages, which the index denies" :
+				"it has no data page, which the index says it has";
+	return NULL;
 }
 
-static unsigned block_of(const struct image_index *x, uint64_t page)
+bool image_walk_frame(const struct image *img, uint64_t frame, const uint8_t *raw, image_page_fn page,
+		      void *arg, struct tp_error *err)
 {
-	unsigned i = 0;
+	char where[IMAGE_WHERE];
+	uint64_t at;
+	const char *fault = image_walk_fault(img, frame, raw, page, arg, &at);
 
-	while (i + 1 < x->nblocks && x->blocks[i + 1].first_page <= page)
-		i++;
-	return i;
-}
-
-const char *image_where(const struct image *img, uint64_t frame, char buf[IMAGE_WHERE])
-{
-	const struct image_index *x = &img->x;
-	uint64_t first = UINT64_MAX, end = 0;
-	int n = snprintf(buf, IMAGE_WHERE, "frame %llu at offset %llu", (unsigned long long)frame,
-			 (unsigned long long)(IMAGE_HEADER_SIZE + x->stored_at[frame]));
-
-	if (x->flags[frame] & IMAGE_FRAME_DEVICE) {
-		snprintf(buf + n, IMAGE_WHERE - (size_t)n, " (device state)");
-		return buf;
-	}
-	for (uint64_t i = 0; i < x->runs; i++) {
-		if (x->run_frame[i] != frame)
-			continue;
-		if (first == UINT64_MAX)
-			first = x->run_page[i];
-		end = i + 1 < x->runs ? x->run_page[i + 1] : x->pages;
-	}
-	if (first != UINT64_MAX) {
-		const struct image_block *b = &x->blocks[block_of(x, first)];
-
-		snprintf(buf + n, IMAGE_WHERE - (size_t)n, " (%s, pages %llu to %llu)", b->id,
-			 (unsigned long long)(first - b->first_page),
-			 (unsigned long long)(end - 1 - b->first_page));
-	}
-	return buf;
+	return !fault || tp_fail(err, TP_ECORRUPT, "%s: %s, at raw offset %llu",
+				 image_where(img, frame, where), fault, (unsigned long long)at);
 }

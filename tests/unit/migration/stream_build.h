@@ -361,7 +361,7 @@ static inline void assert_image(int fd, const void *want, size_t n)
 	assert_int_equal(got, n);
 	assert_memory_equal(raw, want, n);
 	free(raw);
-	if (!image_verify(img, 2, NULL, NULL, &err))
+	if (!image_verify(img, 2, NULL, NULL, NULL, &err))
 		fail_msg("%s", err.text);
 	image_close(img);
 }

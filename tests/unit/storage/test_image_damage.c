@@ -4,7 +4,10 @@
  */
 #include "image_test.h"
 
+#include <jansson.h>
 #include <xxhash.h>
+
+#include "storage/image_damage.h"
 
 /* Opens, verifies and compares. false: refused, with a sentence. */
 static bool same_content(int fd, const struct tp_buf *raw, struct tp_error *err)
@@ -13,7 +16,7 @@ static bool same_content(int fd, const struct tp_buf *raw, struct tp_error *err)
 	struct image_decoder *d = image_decoder_new(NULL);
 	uint8_t *buf = malloc(raw->len + 1);
 	size_t n = 0;
-	bool ok = img && image_verify(img, 1, NULL, NULL, err);
+	bool ok = img && image_verify(img, 1, NULL, NULL, NULL, err);
 
 	for (uint64_t i = 0; ok && i < image_info(img)->frames; i++) {
 		assert_true(n + image_frame_raw(img, i) <= raw->len);
@@ -184,10 +187,146 @@ static void damage_names_the_place(void **state)
 	byte ^= 1;
 	assert_int_equal(pwrite(t.fd, &byte, 1, (off_t)(4096 + image_frame_stored(img, 0) +
 							image_frame_stored(img, 1) - 1)), 1);
-	assert_false(image_verify(img, 2, NULL, NULL, &err));
+	assert_false(image_verify(img, 2, NULL, NULL, NULL, &err));
 	assert_int_equal(err.code, TP_ECORRUPT);
 	assert_non_null(strstr(err.text, "frame 1 at offset"));
-	assert_non_null(strstr(err.text, "(ram, pages 3 to "));
+	assert_non_null(strstr(err.text, "(ram, pages 3 to 4, and more)"));
+	image_close(img);
+	small_image_free(&t);
+}
+
+static void flip(int fd, uint64_t at)
+{
+	uint8_t byte;
+
+	assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 0x55;
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+}
+
+/* Two frames are lost: each is one entry, and the pages in them are in no other. */
+static void all_damages_are_listed(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct image_damages damages;
+	struct small_image t;
+	struct image *img;
+	json_t *list, *o;
+
+	(void)state;
+	small_image_make(&t);
+	img = image_open(t.fd, NULL);
+	assert_non_null(img);
+	flip(t.fd, 4096 + image_frame_stored(img, 0) - 1);
+	flip(t.fd, 4096 + image_frame_stored(img, 0));
+	assert_false(image_verify(img, 2, NULL, NULL, &damages, &err));
+	assert_int_equal(err.code, TP_ECORRUPT);
+	assert_non_null(strstr(err.text, "2 places are damaged, first frame 0 at offset 4096 (ram, pages 0 to 0)"));
+	assert_int_equal(damages.total, 2);
+	assert_int_equal(damages.n, 2);
+	assert_int_equal(damages.list[0].lost, 1);
+	assert_int_equal(damages.list[1].frame, 1);
+	assert_int_equal(damages.list[1].offset, 4096 + image_frame_stored(img, 0));
+	assert_int_equal(damages.list[1].length, image_frame_stored(img, 1));
+	assert_string_equal(damages.list[1].what, "it is no zstd frame");
+	assert_int_equal(damages.list[1].nranges, 2);
+	assert_int_equal(damages.list[1].lost, 3);
+	list = image_damages_json(img, &damages, 4096);
+	o = json_array_get(list, 1);
+	assert_int_equal(json_integer_value(json_object_get(o, "first-page")), 3);
+	assert_int_equal(json_integer_value(json_object_get(o, "pages")), 2);
+	assert_int_equal(json_array_size(json_object_get(o, "ranges")), 2);
+	o = json_array_get(json_object_get(o, "ranges"), 1);
+	assert_string_equal(json_string_value(json_object_get(o, "block")), "rom");
+	json_decref(list);
+	/* With little room rather the ranges go than a damage, at last all but one. */
+	list = image_damages_json(img, &damages, 300);
+	assert_int_equal(json_array_size(list), 2);
+	assert_null(json_object_get(json_array_get(list, 1), "ranges"));
+	json_decref(list);
+	list = image_damages_json(img, &damages, 10);
+	assert_int_equal(json_array_size(list), 1);
+	json_decref(list);
+	image_close(img);
+	small_image_free(&t);
+}
+
+/* Where a frame is bad, a page that is zero by the index need not be found zero elsewhere. */
+static void a_bad_frame_explains_what_it_may_have_held(void **state)
+{
+	struct image_damages damages;
+	struct small_image t;
+	struct image *img;
+
+	(void)state;
+	small_image_make(&t);
+	img = image_open(t.fd, NULL);
+	assert_non_null(img);
+	/* Page 2 is data in frame 0 and zero in frame 1. */
+	flip(t.fd, 4096 + image_frame_stored(img, 0) + image_frame_stored(img, 1) - 1);
+	assert_false(image_verify(img, 1, NULL, NULL, &damages, NULL));
+	assert_int_equal(damages.total, 1);
+	image_close(img);
+	small_image_free(&t);
+}
+
+/* Many frames of one page each. */
+static void many_make(struct small_image *t, unsigned frames)
+{
+	struct image_writer_options o = { .created_us = 1, .threads = 2 };
+	struct image_writer *w;
+	uint64_t *ends = calloc(frames + 2, sizeof(*ends));
+	bool done;
+
+	memset(t, 0, sizeof(*t));
+	t->fd = o.fd = memfd_create("image", MFD_CLOEXEC);
+	t->map.page_bits = 12;
+	t_add(t, "QEVM\0\0\0\3\2\0\0\0\2", 13);
+	t->spans[0] = (struct image_span){ IMAGE_RANGE_PROLOGUE, 0, 8 };
+	assert_true(image_map_add(&t->map, "ram", 3, (uint64_t)frames * T_PAGE, NULL));
+	assert_true(image_map_alloc(&t->map, NULL));
+	for (unsigned i = 0; i < frames; i++) {
+		t_record(t, (uint64_t)i * T_PAGE | 8, i ? NULL : "ram", (uint8_t)(i + 1));
+		image_map_set(&t->map, i, IMAGE_DATA, i);
+		ends[i + 1] = t->raw.len;
+	}
+	w = image_writer_new(&o, NULL);
+	assert_non_null(w);
+	for (unsigned i = 0; i < frames; i++)
+		t_submit(image_writer_pool(w), &t->raw, ends[i], ends[i + 1], i ? 0 : IMAGE_NO_BLOCK,
+			 IMAGE_FRAME_DATA | (i ? IMAGE_FRAME_IN_RAM : 0));
+	assert_true(frame_pool_finish(image_writer_pool(w), 10000, &done, NULL));
+	assert_true(image_writer_seal(w, &t->map, t->spans, 1, IMAGE_STOPPED, &t->sealed, NULL));
+	image_writer_free(w);
+	free(ends);
+}
+
+static void the_list_is_bounded_and_in_order(void **state)
+{
+	const unsigned frames = 3 * IMAGE_DAMAGES_MAX;
+	struct image_damages damages;
+	struct small_image t;
+	struct image *img;
+	uint64_t at = 4096;
+
+	(void)state;
+	many_make(&t, frames);
+	img = image_open(t.fd, NULL);
+	assert_non_null(img);
+	assert_true(image_verify(img, 3, NULL, NULL, &damages, NULL));
+	assert_int_equal(damages.total, 0);
+	for (unsigned i = 0; i < frames; i++) {
+		at += image_frame_stored(img, i);
+		if (i != 1)
+			flip(t.fd, at - 1);
+	}
+	assert_false(image_verify(img, 3, NULL, NULL, &damages, NULL));
+	assert_int_equal(damages.total, frames - 1);
+	assert_int_equal(damages.n, IMAGE_DAMAGES_MAX);
+	for (unsigned i = 0; i < damages.n; i++) {
+		assert_int_equal(damages.list[i].frame, i ? i + 1 : 0);
+		assert_int_equal(damages.list[i].ranges[0].first, i ? i + 1 : 0);
+	}
 	image_close(img);
 	small_image_free(&t);
 }
@@ -211,7 +350,7 @@ static void verify_can_be_cancelled(void **state)
 	img = image_open(t.fd, NULL);
 	assert_non_null(img);
 	/* It may be through before it is asked. */
-	if (!image_verify(img, 1, stop_at_once, NULL, &err))
+	if (!image_verify(img, 1, stop_at_once, NULL, NULL, &err))
 		assert_int_equal(err.code, TP_ECANCELLED);
 	image_close(img);
 	small_image_free(&t);
@@ -223,8 +362,10 @@ enum { W_CLASS, W_FRAME, W_ABSENT, W_BLOCK, W_IN_RAM, W_N };
 static void index_that_lies(void **state)
 {
 	static const char *const text[] = {
-		"page 2: the index gives it class 2", "page 3: the index says frame 0",
-		"page 5: the index gives it class 1", "does not continue", "malformed",
+		"(ram, pages 2 to 2) is damaged: it says data, by the pages' last records they are zero",
+		"(ram, pages 3 to 3) is damaged: it says frame 0, the pages' last records are in frame 1",
+		"(ram, pages 5 to 5) is damaged: it says zero, by the pages' last records they are not sent",
+		"does not continue", "malformed",
 	};
 
 	(void)state;
@@ -251,7 +392,7 @@ static void index_that_lies(void **state)
 		small_image_seal(&t);
 		img = image_open(t.fd, &err);
 		assert_non_null(img);
-		assert_false(image_verify(img, 2, NULL, NULL, &err));
+		assert_false(image_verify(img, 2, NULL, NULL, NULL, &err));
 		assert_int_equal(err.code, TP_ECORRUPT);
 		if (i != W_BLOCK && !strstr(err.text, text[i]))
 			fail_msg("\"%s\" lacks \"%s\"", err.text, text[i]);
@@ -268,6 +409,9 @@ int main(void)
 		cmocka_unit_test(sentences),
 		cmocka_unit_test(never_sealed),
 		cmocka_unit_test(damage_names_the_place),
+		cmocka_unit_test(all_damages_are_listed),
+		cmocka_unit_test(a_bad_frame_explains_what_it_may_have_held),
+		cmocka_unit_test(the_list_is_bounded_and_in_order),
 		cmocka_unit_test(verify_can_be_cancelled),
 		cmocka_unit_test(index_that_lies),
 	};

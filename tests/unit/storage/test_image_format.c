@@ -206,7 +206,7 @@ static void reads_back(void **state)
 	assert_true(image_range(img, IMAGE_RANGE_VMDESC, 0, &offset, &length));
 	assert_int_equal(offset + length, t.raw.len);
 	assert_false(image_range(img, IMAGE_RANGE_EARLY, 0, &offset, &length));
-	if (!image_verify(img, 3, NULL, NULL, &err))
+	if (!image_verify(img, 3, NULL, NULL, NULL, &err))
 		fail_msg("%s", err.text);
 	image_close(img);
 	small_image_free(&t);
@@ -226,7 +226,7 @@ static void golden_file(void **state)
 	(void)state;
 	assert_true(fd >= 0);
 	img = image_open(fd, &err);
-	if (!img || !image_verify(img, 1, NULL, NULL, &err))
+	if (!img || !image_verify(img, 1, NULL, NULL, NULL, &err))
 		fail_msg("%s", err.text);
 	small_image_make(&t);
 	for (unsigned i = 0; i < 3; i++) {
