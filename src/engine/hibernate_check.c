@@ -259,6 +259,8 @@ static bool look_at_room(struct job *j, struct tp_error *err)
 	struct pool_shortage shortage;
 	struct pool_space space;
 	struct tp_error why = TP_ERROR_INIT;
+	struct pool_demand demand = { .vm = tp_json_str(j->in, "vm"),
+				      .bytes = (uint64_t)tp_json_int(j->in, "bytes", 0) };
 
 	if (!pool_regain(j->pool, tp_json_str(j->in, "instance"), err) || !pool_space(j->pool, &space, err))
 		return false;
@@ -267,7 +269,7 @@ static bool look_at_room(struct job *j, struct tp_error *err)
 		blocker_add(j->out, "IOError", json_pack("{s:s}", "pool", pool_name(j->pool)),
 			    "pool %s (%s) is read-only", pool_name(j->pool), pool_path(j->pool));
 	else if (!tp_json_bool(j->in, "unreserved", false) &&
-		 !pool_room(j->pool, (uint64_t)tp_json_int(j->in, "bytes", 0), &shortage, &why))
+		 !pool_room(j->pool, &demand, &shortage, &why))
 		blocker_add(j->out, tp_error_class(&why), json_pack("{s:I, s:I, s:s}", "required",
 				(json_int_t)shortage.required, "available", (json_int_t)shortage.available, "pool",
 				pool_name(j->pool)), "%s", why.text);
@@ -285,8 +287,8 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 			    err.text);
 		return blockers_verdict(op, blockers);
 	}
-	return step_job(op, look_at_room, json_pack("{s:s, s:I, s:b}", "instance",
-			state_dir_instance(op_vm_of(op)->t->state), "bytes", (json_int_t)h->bound, "unreserved",
+	return step_job(op, look_at_room, json_pack("{s:s, s:s, s:I, s:b}", "instance",
+			state_dir_instance(op_vm_of(op)->t->state), "vm", op_vm_name(op), "bytes", (json_int_t)h->bound, "unreserved",
 			strcmp(hibernate_reserve(op), "none") == 0), hibernate_pool(op), 0);
 }
 

@@ -61,9 +61,11 @@ static bool make_image(struct job *j, struct tp_error *err)
 {
 	struct pool_shortage shortage;
 
-	j->fd = pool_image_create_room(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"),
-				       tp_json_str(j->in, "reserve"), (uint64_t)tp_json_int(j->in, "bytes", 0),
-				       &shortage, err);
+	struct pool_demand demand = { .vm = tp_json_str(j->in, "vm"),
+				      .bytes = (uint64_t)tp_json_int(j->in, "bytes", 0) };
+
+	j->fd = pool_image_create_for(j->pool, &demand, tp_json_str(j->in, "id"), tp_json_str(j->in, "reserve"), NULL,
+				      &shortage, err);
 	if (j->fd < 0 && shortage.required)
 		j->base.error_data = json_pack("{s:I, s:I, s:s}", "required", (json_int_t)shortage.required, "available",
 					       (json_int_t)shortage.available, "pool", pool_name(j->pool));

@@ -5,7 +5,8 @@
  * Theory of operation
  *
  * <vm>/<id>/ is made with its empty memory.zst, the room that it may need at most, and the spare
- * blocks by which an image can be used when the disk is full (pool_manifest.c). An image that has no
+ * blocks by which an image can be used when the disk is full (pool_manifest.c); a VM with standing
+ * room has all of that already (pool_standing.c), and only its folder is renamed. An image that has no
  * manifest does not exist, so nothing is synced here; whoever writes the manifest syncs the
  * folders. Removal takes the manifest away first, durably: after a crash in the middle there may be
  * an image without manifest, never a manifest without image, nor a used image without its mark.
@@ -18,7 +19,6 @@
 #include <unistd.h>
 
 #include "base/tp_cleanup.h"
-#include "base/tp_size.h"
 #include "base/tp_time.h"
 #include "pool_priv.h"
 
@@ -99,7 +99,7 @@ bool pool_image_path(const char *vm, const char *id, const char *file, char path
 /* ---- creation ---- */
 
 /* A folder that was there already must be ours alone. */
-static bool private_folder(int fd, const char *name, struct tp_error *err)
+static bool is_private(int fd, const char *name, struct tp_error *err)
 {
 	struct stat st;
 
@@ -112,8 +112,7 @@ static bool private_folder(int fd, const char *name, struct tp_error *err)
 	return true;
 }
 
-/* True where the room is allocated now, or *unsupported is set. */
-static bool allocate(int fd, uint64_t bytes, bool *unsupported, struct tp_error *err)
+bool pool_allocate(int fd, uint64_t bytes, bool *unsupported, struct tp_error *err)
 {
 	*unsupported = false;
 	if (bytes == 0 ||
@@ -126,16 +125,16 @@ static bool allocate(int fd, uint64_t bytes, bool *unsupported, struct tp_error 
 	return *unsupported;
 }
 
-static bool reserve(struct pool *p, int fd, const char *vm, const char *id, const char *mode,
-		    uint64_t bytes, struct tp_error *err)
+static bool reserve(struct pool *p, int fd, const struct pool_demand *d, const char *id,
+		    const char *mode, struct tp_error *err)
 {
 	bool unsupported = true;
 
 	if (strcmp(mode, "none") == 0)
 		return true;
-	if (strcmp(mode, "full") == 0 && !allocate(fd, bytes + POOL_SLACK, &unsupported, err))
+	if (strcmp(mode, "full") == 0 && !pool_allocate(fd, d->bytes + POOL_SLACK, &unsupported, err))
 		return false;
-	return !unsupported || pool_promise(p, vm, id, bytes, err);
+	return !unsupported || pool_promise(p, d->vm, id, d->bytes, err);
 }
 
 /* Allocated, not only of that length; nothing is ever read from it. */
@@ -161,68 +160,87 @@ static int make_files(int dir, struct tp_error *err)
 	return tp_openat(dir, POOL_IMAGE_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, err);
 }
 
-/* Makes id's folder in vmfd and memory.zst in it; on failure neither is left. */
-static int make_image(int vmfd, const char *id, struct tp_error *err)
+int pool_folder_make(int vmfd, const char *name, struct tp_error *err)
 {
 	tp_autoclose int dir = -1;
 	int fd;
 
-	if (mkdirat(vmfd, id, 0700) != 0) {
+	if (mkdirat(vmfd, name, 0700) != 0) {
 		if (errno == EEXIST)
-			tp_fail_class(err, TP_ESTATE, "Exists", "image \"%s\" exists", id);
+			tp_fail_class(err, TP_ESTATE, "Exists", "image \"%s\" exists", name);
 		else
-			tp_fail_sys(err, errno, "make folder %s", id);
+			tp_fail_sys(err, errno, "make folder %s", name);
 		return -1;
 	}
-	dir = tp_openat(vmfd, id, O_RDONLY | O_DIRECTORY, 0, err);
+	dir = tp_openat(vmfd, name, O_RDONLY | O_DIRECTORY, 0, err);
 	fd = dir < 0 ? -1 : make_files(dir, err);
 	if (fd < 0)
-		tp_remove_dir(vmfd, id, NULL);
+		tp_remove_dir(vmfd, name, NULL);
 	return fd;
 }
 
-static int create(struct pool *p, const char *vm, const char *id, const char *mode, uint64_t bytes,
-		  struct tp_error *err)
+int pool_vm_folder(struct pool *p, const char *vm, struct tp_error *err)
 {
 	tp_autoclose int vmfd = tp_mkdir_open(p->dirfd, vm, err);
-	tp_autoclose int fd = -1;
 
-	if (vmfd >= 0 && private_folder(vmfd, vm, err))
-		fd = make_image(vmfd, id, err);
-	if (fd >= 0 && reserve(p, fd, vm, id, mode, bytes, err))
+	return vmfd >= 0 && is_private(vmfd, vm, err) ? TP_STEAL_FD(vmfd) : -1;
+}
+
+static int create(struct pool *p, const struct pool_demand *d, const char *id, const char *mode,
+		  struct tp_error *err)
+{
+	tp_autoclose int vmfd = pool_vm_folder(p, d->vm, err);
+	tp_autoclose int fd = -1;
+	bool fresh = false;
+
+	if (vmfd >= 0)
+		fd = pool_standing_take(p, vmfd, d->vm, id, &fresh, err);
+	if (fresh)
+		fd = pool_folder_make(vmfd, id, err);
+	if (fd >= 0 && reserve(p, fd, d, id, mode, err))
 		return TP_STEAL_FD(fd);
-	if (fd >= 0)
+	if (fd >= 0 && fresh)
 		tp_remove_dir(vmfd, id, NULL);
-	unlinkat(p->dirfd, vm, AT_REMOVEDIR);	/* only if it is empty */
+	else if (fd >= 0)
+		pool_image_return(p, d->vm, id, NULL);
+	unlinkat(p->dirfd, d->vm, AT_REMOVEDIR);	/* only if it is empty */
 	return -1;
 }
 
-int pool_image_create_room(struct pool *p, const char *vm, const char *id, const char *mode,
-			   uint64_t bytes, struct pool_shortage *shortage, struct tp_error *err)
+int pool_image_create_for(struct pool *p, const struct pool_demand *d, const char *id,
+			  const char *mode, bool *guaranteed, struct pool_shortage *shortage,
+			  struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
+	bool none = strcmp(mode, "none") == 0, full = strcmp(mode, "full") == 0;
+	struct pool_space space;
 	int fd;
 
 	if (shortage)
-		*shortage = (struct pool_shortage){ 0, 0 };
-	if (!pool_ids_check(vm, id, err))
+		*shortage = (struct pool_shortage){ .required = 0 };
+	if (!pool_ids_check(d->vm, id, err))
 		return -1;
-	if (strcmp(mode, "full") != 0 && strcmp(mode, "estimate") != 0 && strcmp(mode, "none") != 0) {
+	if (!none && !full && strcmp(mode, "estimate") != 0) {
 		tp_fail(err, TP_EARG, "reserve \"%s\": full, estimate or none", mode);
 		return -1;
 	}
-	if (!(strcmp(mode, "none") == 0 ? pool_writable(p, err) : pool_room(p, bytes, shortage, err)))
+	if (!(none ? pool_writable(p, err) : pool_room(p, d, shortage, err)))
 		return -1;
-	fd = create(p, vm, id, mode, bytes, &why);
+	fd = create(p, d, id, mode, &why);
 	if (fd < 0)
-		pool_fail(p, &why, bytes + POOL_SLACK, shortage, err);
+		pool_fail(p, &why, d->bytes + POOL_SLACK, shortage, err);
+	if (guaranteed)
+		*guaranteed = full && fd >= 0 && !pool_promised(p, d->vm, id) &&
+			      pool_space(p, &space, NULL) && space.guaranteed;
 	return fd;
 }
 
 int pool_image_create(struct pool *p, const char *vm, const char *id, const char *mode,
 		      uint64_t bytes, struct tp_error *err)
 {
-	return pool_image_create_room(p, vm, id, mode, bytes, NULL, err);
+	struct pool_demand d = { .vm = vm, .bytes = bytes };
+
+	return pool_image_create_for(p, &d, id, mode, NULL, NULL, err);
 }
 
 /* ---- use and removal ---- */
@@ -249,10 +267,10 @@ int pool_image_open(const struct pool *p, const char *vm, const char *id, struct
 	return fd;
 }
 
-static bool remove_from(struct pool *p, int vmfd, const char *vm, const char *id,
+static bool remove_from(struct pool *p, int vmfd, const char *vm, const char *name,
 			struct tp_error *err)
 {
-	if (!tp_remove_dir(vmfd, id, err) || !tp_fsync(vmfd, vm, err))
+	if (!tp_remove_dir(vmfd, name, err) || !tp_fsync(vmfd, vm, err))
 		return false;
 	if (unlinkat(p->dirfd, vm, AT_REMOVEDIR) != 0) {
 		/* Other images, or something that is not ours. */
@@ -262,20 +280,22 @@ static bool remove_from(struct pool *p, int vmfd, const char *vm, const char *id
 	return tp_fsync(p->dirfd, p->path, err);
 }
 
-bool pool_image_remove(struct pool *p, const char *vm, const char *id, struct tp_error *err)
+bool pool_folder_remove(struct pool *p, const char *vm, const char *name, struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
-	tp_autoclose int vmfd = -1;
+	tp_autoclose int vmfd = tp_openat(p->dirfd, vm, O_RDONLY | O_DIRECTORY, 0, &why);
 
+	if (vmfd < 0 && why.sys == ENOENT)
+		return true;
+	if (vmfd < 0 || !remove_from(p, vmfd, vm, name, &why))
+		return pool_fail(p, &why, 0, NULL, err) || tp_prefix(err, "folder %s of VM %s", name, vm);
+	return true;
+}
+
+bool pool_image_remove(struct pool *p, const char *vm, const char *id, struct tp_error *err)
+{
 	if (!pool_ids_check(vm, id, err) || !pool_present(p, err))
 		return false;
 	pool_promise_drop(p, vm, id);
-	if (!pool_manifest_unlink(p, vm, id, err))
-		return false;
-	vmfd = tp_openat(p->dirfd, vm, O_RDONLY | O_DIRECTORY, 0, &why);
-	if (vmfd < 0 && why.sys == ENOENT)
-		return true;
-	if (vmfd < 0 || !remove_from(p, vmfd, vm, id, &why))
-		return pool_fail(p, &why, 0, NULL, err) || tp_prefix(err, "image \"%s\"", id);
-	return true;
+	return pool_manifest_unlink(p, vm, id, err) && pool_folder_remove(p, vm, id, err);
 }

@@ -2,8 +2,10 @@
 /*
  * pool_room.c - Pools: room, quota, promises
  *
- * Room is what the file system has, less what was promised to images that are being written and
- * whose blocks it could not allocate for us (pool_image.c allocates where it can).
+ * Room is what the file system has, less what was promised to images that are being written or to
+ * VMs that have standing room, and whose blocks it could not allocate for us (pool_image.c and
+ * pool_standing.c allocate where they can). Quotas count all that images and standing room take,
+ * promised or allocated; a quota below that only refuses what is new.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -76,20 +78,34 @@ void pool_promise_drop(struct pool *p, const char *vm, const char *id)
 		*one = p->promises[--p->n_promises];
 }
 
-/* What has been written of a promise is in the file system's own figures already. */
-static uint64_t outstanding(const struct pool *p)
+uint64_t pool_promised(const struct pool *p, const char *vm, const char *id)
 {
-	uint64_t sum = 0;
+	const struct pool_promise *one = find_promise(p, vm, id);
 
-	for (size_t i = 0; i < p->n_promises; i++) {
-		const struct pool_promise *one = &p->promises[i];
-		uint64_t bytes, allocated;
+	return one ? one->bytes : 0;
+}
 
-		pool_image_usage(p, one->vm, one->id, &bytes, &allocated);
-		if (allocated < one->bytes && !tp_add(sum, one->bytes - allocated, &sum))
-			return UINT64_MAX;
-	}
-	return sum;
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return tp_add(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+static bool is_standing(const struct pool_promise *one)
+{
+	return strcmp(one->id, POOL_STANDING_FOLDER) == 0;
+}
+
+/* What has been written of a promise is in the file system's own figures already. */
+static uint64_t outstanding(const struct pool *p, const struct pool_promise *one)
+{
+	uint64_t bytes, allocated;
+
+	if (is_standing(one))
+		return one->bytes;
+	pool_image_usage(p, one->vm, one->id, &bytes, &allocated);
+	return allocated < one->bytes ? one->bytes - allocated : 0;
 }
 
 /* ---- room ---- */
@@ -126,7 +142,7 @@ static bool fs_room(const struct pool *p, struct pool_space *space, struct tp_er
 	return true;
 }
 
-static uint64_t used_by_vm(const struct pool *p, const char *vm)
+static uint64_t used_by_images(const struct pool *p, const char *vm)
 {
 	TP_CLEANUP(pool_names_free) struct pool_names ids = { .n = 0 };
 	struct tp_error ignored = TP_ERROR_INIT;
@@ -141,15 +157,36 @@ static uint64_t used_by_vm(const struct pool *p, const char *vm)
 	return sum;
 }
 
-static bool used_by_images(const struct pool *p, uint64_t *used, struct tp_error *err)
+uint64_t pool_used_by_vm(const struct pool *p, const char *vm)
+{
+	uint64_t sum;
+
+	if (!tp_name_ok(vm))
+		return 0;
+	sum = add(used_by_images(p, vm), pool_standing_allocated(p, vm));
+	for (size_t i = 0; i < p->n_promises; i++)
+		if (strcmp(p->promises[i].vm, vm) == 0)
+			sum = add(sum, outstanding(p, &p->promises[i]));
+	return sum;
+}
+
+static bool look_at_vms(const struct pool *p, struct pool_space *space, struct tp_error *err)
 {
 	TP_CLEANUP(pool_names_free) struct pool_names vms = { .n = 0 };
 
-	*used = 0;
 	if (!pool_names(p->dirfd, ".", tp_name_ok, &vms, err))
 		return false;
-	for (size_t i = 0; i < vms.n; i++)
-		*used += used_by_vm(p, vms.name[i]);
+	for (size_t i = 0; i < vms.n; i++) {
+		space->used += used_by_images(p, vms.name[i]);
+		space->standing += pool_standing_allocated(p, vms.name[i]);
+	}
+	for (size_t i = 0; i < p->n_promises; i++) {
+		uint64_t left = outstanding(p, &p->promises[i]);
+		uint64_t *of = is_standing(&p->promises[i]) ? &space->standing : &space->reserved;
+
+		*of = add(*of, left);
+		space->promised = add(space->promised, left);
+	}
 	return true;
 }
 
@@ -158,9 +195,8 @@ bool pool_space(const struct pool *p, struct pool_space *space, struct tp_error 
 	struct pool_space found = { .quota = p->quota };
 
 	if (!pool_present(p, err) || !fs_name(p, &found, err) || !fs_room(p, &found, err) ||
-	    !used_by_images(p, &found.used, err))
+	    !look_at_vms(p, &found, err))
 		return false;
-	found.reserved = outstanding(p);
 	*space = found;
 	return true;
 }
@@ -171,7 +207,7 @@ bool pool_fail_space(const struct pool *p, uint64_t required, uint64_t available
 	char need[TP_SIZE_TEXT], have[TP_SIZE_TEXT];
 
 	if (shortage)
-		*shortage = (struct pool_shortage){ required, available };
+		*shortage = (struct pool_shortage){ .required = required, .available = available };
 	return tp_fail_class(err, TP_ESYS, "InsufficientSpace",
 			     "%s %s (%" PRIu64 " bytes) required, %s (%" PRIu64
 			     " bytes) available in pool \"%s\", %s", of_what,
@@ -208,28 +244,52 @@ static bool within_file_limit(const struct pool *p, uint64_t bytes, struct pool_
 			       shortage, err);
 }
 
-bool pool_room(const struct pool *p, uint64_t bytes, struct pool_shortage *shortage,
+/* have: what the VM has standing, which is in `taken` already. */
+static bool within_quota(const struct pool *p, const char *whose, uint64_t quota, uint64_t taken,
+			 uint64_t bytes, uint64_t have, struct pool_shortage *shortage,
+			 struct tp_error *err)
+{
+	uint64_t left = taken < quota ? quota - taken : 0;
+
+	if (!quota || bytes <= have || bytes - have <= left)
+		return true;
+	pool_fail_space(p, bytes, add(left, have), whose, shortage, err);
+	if (shortage)
+		shortage->quota = quota;
+	return false;
+}
+
+static bool within_quotas(const struct pool *p, const struct pool_demand *d,
+			  const struct pool_space *space, uint64_t have,
+			  struct pool_shortage *shortage, struct tp_error *err)
+{
+	uint64_t pool_taken = add(add(space->used, space->standing), space->reserved);
+	uint64_t vm_taken = d->quota && d->vm ? add(d->elsewhere, pool_used_by_vm(p, d->vm)) : 0;
+
+	return within_quota(p, "quota of the pool:", p->quota, pool_taken, d->bytes, have, shortage,
+			    err) &&
+	       within_quota(p, "quota of the VM:", d->vm ? d->quota : 0, vm_taken, d->bytes, have,
+			    shortage, err);
+}
+
+bool pool_room(const struct pool *p, const struct pool_demand *d, struct pool_shortage *shortage,
 	       struct tp_error *err)
 {
-	uint64_t taken, left, required;
+	uint64_t have = d->vm ? pool_standing(p, d->vm) : 0, left, required;
 	struct pool_space space;
 
 	if (shortage)
-		*shortage = (struct pool_shortage){ 0, 0 };
+		*shortage = (struct pool_shortage){ .required = 0 };
 	if (!pool_writable(p, err) || !pool_space(p, &space, err))
 		return false;
-	if (!tp_add(bytes, POOL_SLACK, &required) || required > INT64_MAX)
+	if (!tp_add(d->bytes, POOL_SLACK, &required) || required > INT64_MAX)
 		return tp_fail(err, TP_EARG, "pool \"%s\": an image of %" PRIu64 " bytes", p->name,
-			       bytes);
-	if (!within_file_limit(p, bytes, shortage, err))
+			       d->bytes);
+	if (!within_file_limit(p, d->bytes, shortage, err) ||
+	    !within_quotas(p, d, &space, have, shortage, err))
 		return false;
-	if (!tp_add(space.used, space.reserved, &taken))
-		taken = UINT64_MAX;
-	left = taken < p->quota ? p->quota - taken : 0;
-	if (p->quota && bytes > left)
-		return pool_fail_space(p, bytes, left, "quota of the pool:", shortage, err);
-	left = space.reserved < space.available ? space.available - space.reserved : 0;
-	if (required > left)
-		return pool_fail_space(p, required, left, "not enough room:", shortage, err);
+	left = space.promised < space.available ? space.available - space.promised : 0;
+	if (required > have && required - have > left)
+		return pool_fail_space(p, required, add(left, have), "not enough room:", shortage, err);
 	return true;
 }

@@ -166,6 +166,22 @@ static inline uint64_t seal_image(int fd, uint16_t major)
 	return tp_le64(&f.checksum);
 }
 
+static inline bool room_for(const struct pool *p, uint64_t bytes, struct pool_shortage *shortage,
+			    struct tp_error *err)
+{
+	struct pool_demand d = { .bytes = bytes };
+
+	return pool_room(p, &d, shortage, err);
+}
+
+static inline int create_room(struct pool *p, const char *id, const char *mode, uint64_t bytes,
+			      struct pool_shortage *shortage, struct tp_error *err)
+{
+	struct pool_demand d = { .vm = VM, .bytes = bytes };
+
+	return pool_image_create_for(p, &d, id, mode, NULL, shortage, err);
+}
+
 /* A whole image with its manifest. */
 static inline void put_image(struct pool *p, const char *vm, const char *id)
 {

@@ -328,9 +328,9 @@ static void quota_counts_what_is_there(void **state)
 	struct pool_space space;
 	int fd;
 
-	assert_true(pool_room(p, 3 << 20, &shortage, &err));
+	assert_true(room_for(p, 3 << 20, &shortage, &err));
 	assert_int_equal(shortage.required, 0);
-	assert_int_equal(pool_image_create_room(p, VM, ID, "full", (3 << 20) + 1, &shortage, &err), -1);
+	assert_int_equal(create_room(p, ID, "full", (3 << 20) + 1, &shortage, &err), -1);
 	assert_int_equal(shortage.required, (3 << 20) + 1);
 	assert_int_equal(shortage.available, 3 << 20);
 	assert_contains(err.text, "3145729 bytes");
@@ -345,13 +345,13 @@ static void quota_counts_what_is_there(void **state)
 	assert_true(space.used < 65536);
 	assert_int_equal(space.used + space.reserved, 2 << 20);
 	assert_int_equal(pwrite(fd, "x", 1, 0), 1);
-	assert_false(pool_room(p, (1 << 20) + 1, &shortage, &err));
+	assert_false(room_for(p, (1 << 20) + 1, &shortage, &err));
 	assert_int_equal(shortage.available, 1 << 20);
 	assert_failed(&err, "InsufficientSpace", "quota");
-	assert_true(pool_room(p, 1 << 20, NULL, &err));
+	assert_true(room_for(p, 1 << 20, NULL, &err));
 	close(fd);
 	assert_ok(pool_image_remove(p, VM, ID, &err), &err);
-	assert_ok(pool_room(p, 3 << 20, NULL, &err), &err);
+	assert_ok(room_for(p, 3 << 20, NULL, &err), &err);
 	pool_close(p);
 }
 

@@ -121,7 +121,7 @@ static void what_does_not_fit_is_said_before(void **state)
 	assert_true(space.guaranteed);
 	assert_false(space.read_only);
 	assert_int_equal(space.total, 4 << 20);
-	assert_int_equal(pool_image_create_room(p, VM, ID, "full", 8 << 20, &shortage, &err), -1);
+	assert_int_equal(create_room(p, ID, "full", 8 << 20, &shortage, &err), -1);
 	assert_true(shortage.required >= 8 << 20);
 	assert_true(shortage.available <= 4 << 20 && shortage.available > 3 << 20);
 	assert_contains(err.text, "required");
@@ -159,7 +159,7 @@ static void disk_that_fills_meanwhile_leaves_nothing(void **state)
 	mount_pool(*state, "mode=700,size=" POOL_BYTES);
 	p = open_pool(*state);
 	fallocate_errno = ENOSPC;	/* statvfs saw room that is gone now */
-	assert_int_equal(pool_image_create_room(p, VM, ID, "full", 1 << 20, &shortage, &err), -1);
+	assert_int_equal(create_room(p, ID, "full", 1 << 20, &shortage, &err), -1);
 	assert_true(shortage.required >= 1 << 20);
 	assert_failed(&err, "InsufficientSpace", "not enough room");
 	assert_false(exists(*state, "pool/" VM));
@@ -313,7 +313,7 @@ static void read_only_pool_can_be_read(void **state)
 	assert_failed(&err, "IOError", "cannot be written: Read-only file system");
 	assert_int_equal(pool_image_create(p, VM, ID2, "none", 4096, &err), -1);
 	assert_failed(&err, "IOError", "Read-only file system");
-	assert_false(pool_room(p, 1, NULL, &err));
+	assert_false(room_for(p, 1, NULL, &err));
 	assert_failed(&err, "IOError", "Read-only file system");
 	assert_false(pool_manifest_write(p, VM, ID, m, &err));
 	assert_failed(&err, "IOError", "Read-only file system");
@@ -347,7 +347,7 @@ static void where_nothing_can_be_reserved_room_is_promised(void **state)
 	assert_ok(pool_space(p, &space, &err), &err);
 	assert_true(space.used < 65536);
 	assert_int_equal(space.used + space.reserved, 2 << 20);
-	assert_int_equal(pool_image_create_room(p, VM, ID2, "full", 2 << 20, &shortage, &err), -1);
+	assert_int_equal(create_room(p, ID2, "full", 2 << 20, &shortage, &err), -1);
 	assert_true(shortage.available < 2 << 20);
 	assert_failed(&err, "InsufficientSpace", "required");
 	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);	/* done: nothing more comes */
@@ -429,7 +429,7 @@ static void limited_child(const char *folder)
 	big[100000] = 0;
 	signal(SIGXFSZ, SIG_DFL);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	assert_int_equal(pool_image_create_room(p, VM, ID, "full", 65537, &shortage, &err), -1);
+	assert_int_equal(create_room(p, ID, "full", 65537, &shortage, &err), -1);
 	assert_int_equal(shortage.required, 65537);
 	assert_int_equal(shortage.available, 65536);
 	assert_failed(&err, "InsufficientSpace", "RLIMIT_FSIZE");
