@@ -57,7 +57,8 @@ const struct api_type api_types_spec[] = {
 			 OPTIONAL_RANGE("timeout", "seconds", 0.1, 3600, NULL, "limit of each (default 30)")) },
 	{ .name = "HibernateSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-hibernate.",
 	  .members = ROW(OPTIONAL("methods", "[HibernateStep]", "default [\"save\"]"),
-			 OPTIONAL("timeout", "seconds", "default: 120 s and 15 s for each GiB of RAM"),
+			 OPTIONAL("timeout", "seconds", "default: 120 s and 15 s for each GiB of RAM; slow levels: 120 s "
+				  "and three times the estimate"),
 			 OPTIONAL("pool", "name", "default \"default\""),
 			 OPTIONAL_RANGE("level", "int", 1, 19, "zstd level", "default 1"),
 			 OPTIONAL_RANGE("threads", "int", 0, 16, "threads", "default 0: one for each CPU"),

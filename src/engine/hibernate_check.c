@@ -14,24 +14,12 @@
 #include "engine/engine.h"
 #include "engine/hibernate.h"
 #include "engine/launch.h"
+#include "engine/save_rate.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
 #include "migration/mig_info.h"
 #include "storage/image_bound.h"
-
-/* Bytes/s by zstd's level on two cores, for estimates only. */
-static double save_rate(json_int_t level)
-{
-	static const struct { json_int_t level; double rate; } rates[] = {
-		{ 1, 400e6 }, { 3, 250e6 }, { 6, 90e6 }, { 9, 50e6 }, { 12, 20e6 }, { 15, 10e6 },
-	};
-
-	for (size_t i = 0; i < TP_N(rates); i++)
-		if (level <= rates[i].level)
-			return rates[i].rate;
-	return 4e6;
-}
 
 /* --- queries --- */
 

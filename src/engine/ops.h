@@ -57,6 +57,8 @@ void ops_forget_vm(struct vm *vm);	/* undefined: dry runs and what waits for it 
 void ops_queue_drop(struct vm *vm, const char *class_, const char *why);
 double ops_timeout(const struct api_call *call, double otherwise);	/* the command's, if it has one */
 double ops_default_timeout(const struct vm *vm);	/* 120 s + 15 s per GiB of RAM */
+/* The spec's for hibernation, else the same but at slow compression levels more: three times the estimate. */
+double ops_save_timeout(const struct vm *vm, const json_t *args);
 
 /* The command's, else the spec's; with on-timeout "quit" the operation itself has this and a bit more. */
 double powerdown_timeout(const struct vm *vm, const json_t *args);

@@ -17,8 +17,6 @@
 
 TP_LOG_SOURCE("engine.ops");
 
-#define TIMEOUT_MAX 1e7
-
 json_t *ops_busy_data(const struct vm *vm)
 {
 	return json_pack("{s:s, s:s, s:s, s:s}", "vm", vm->name, "operation", op_id(vm->op), "kind",
@@ -33,28 +31,6 @@ bool ops_free_for(struct vm *vm, struct tp_error *err, json_t **data)
 	return tp_fail_class(err, TP_ESTATE, "Busy", "VM %s is held by operation %s (%s, phase %s): wait for it "
 			     "or cancel it", vm->name, op_id(vm->op), op_plan_of(vm->op)->kind,
 			     op_phase_name(vm->op));
-}
-
-double ops_default_timeout(const struct vm *vm)
-{
-	json_t *args = tp_json_path(vm->spec, "launch.args");
-	uint64_t ram = 128u << 20;	/* QEMU's default */
-
-	for (size_t i = 0; i + 1 < json_array_size(args); i++) {
-		const char *option = json_string_value(json_array_get(args, i));
-		const char *value = json_string_value(json_array_get(args, i + 1));
-		char text[32];
-
-		if (strcmp(option, "-m") != 0)
-			continue;
-		value += strncmp(value, "size=", 5) == 0 ? 5 : 0;
-		snprintf(text, sizeof(text), "%.*s", (int)strcspn(value, ","), value);
-		/* Without a unit QEMU counts MiB. */
-		if (text[strspn(text, "0123456789")] == '\0')
-			strncat(text, "M", sizeof(text) - strlen(text) - 1);
-		tp_size_parse(text, &ram);
-	}
-	return 120.0 + 15.0 * (double)ram / (1 << 30);
 }
 
 double ops_timeout(const struct api_call *call, double otherwise)

@@ -133,7 +133,6 @@ void api_vm_restore(struct api_call *call)
 void api_vm_hibernate(struct api_call *call)
 {
 	struct vm *vm = verb_vm(call);
-	double by_spec;
 	size_t i;
 	json_t *method;
 
@@ -147,8 +146,7 @@ void api_vm_hibernate(struct api_call *call)
 			return;
 		}
 	}
-	by_spec = tp_json_num(json_object_get(vm->spec, "hibernate"), "timeout", ops_default_timeout(vm));
-	ops_submit(call, vm, &plan_hibernate, ops_timeout(call, by_spec));
+	ops_submit(call, vm, &plan_hibernate, ops_timeout(call, ops_save_timeout(vm, api_args(call))));
 }
 
 void api_vm_powerdown(struct api_call *call)
