@@ -14,6 +14,8 @@
 #include "base/tp_json.h"
 #include "base/tp_sock.h"
 
+#define OBJECT_DEPTH 64
+
 static const struct { const char *option, *why; } refused[] = {
 	{ "daemonize", "torpor watches the process itself" },
 	{ "incoming", "torpor adds it where it needs it" },
@@ -78,6 +80,17 @@ static bool value_has_stdio(const char *value)
 	       strcmp(value, "chardev:stdio") == 0 || strncmp(value, "stdio,", 6) == 0;
 }
 
+/* -object takes key=value pairs, the first key being qom-type if it is left out, or JSON. */
+static bool is_clear_secret(const char *value)
+{
+	tp_autojson json_t *object = *value == '{' ? tp_json_parse(value, strlen(value), OBJECT_DEPTH, NULL) : NULL;
+	const char *type = tp_json_str(object, "qom-type");
+
+	if (object)
+		return type && strcmp(type, "secret") == 0 && json_object_get(object, "data");
+	return (strncmp(value, "secret,", 7) == 0 || has_item(value, "qom-type=secret")) && has_item(value, "data=");
+}
+
 static bool check_value(const char *option, const char *value, char argument[64], struct tp_error *err)
 {
 	static const char *const chardevs[] = { "monitor", "qmp", "qmp-pretty", "serial", "parallel",
@@ -88,8 +101,8 @@ static bool check_value(const char *option, const char *value, char argument[64]
 		if (option_is(option, chardevs[i]) && value_has_stdio(value))
 			return refuse(argument, err, "a monitor or console on stdio",
 				      "torpord has no terminal; use \"console\": \"auto\"");
-	if (option_is(option, "object") && strncmp(value, "secret,", 7) == 0 && has_item(value, "data="))
-		return refuse(argument, err, "a clear-text secret (secret,data=)",
+	if (option_is(option, "object") && is_clear_secret(value))
+		return refuse(argument, err, "a clear-text secret (data=)",
 			      "anybody can read it in /proc; use file=");
 	if (option_is(option, "drive") && (has_item(value, "snapshot=on") || has_item(value, "snapshot")))
 		return refuse(argument, err, "snapshot=on",

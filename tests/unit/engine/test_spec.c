@@ -107,13 +107,17 @@ static void qemu_options(void **state)
 	refused_args("\"-serial\", \"mon:stdio\"", "stdio");
 	refused_args("\"-chardev\", \"stdio,id=a\"", "stdio");
 	refused_args("\"-object\", \"secret,id=s,data=hunter2\"", "clear-text");
+	refused_args("\"-object\", \"id=s,data=hunter2,qom-type=secret\"", "clear-text");
+	refused_args("\"-object\", \"{\\\"qom-type\\\": \\\"secret\\\", \\\"id\\\": \\\"s\\\", \\\"data\\\": \\\"x\\\"}\"",
+		     "clear-text");
 	refused_args("\"-no-shutdown\"", "-no-shutdown");
 	refused_args("\"-loadvm\", \"x\"", "-loadvm");
 	refused_args("\"-nographic\"", "-nodefaults");
 	refused_args("\"-chardev\", \"socket,id=a,path=/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 		     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"", "107");
 	accepted("{\"launch\": {\"binary\": \"q\", \"args\": [\"-nodefaults\", \"-nographic\", \"-qmp\","
-		 " \"unix:/tmp/x,server=on\", \"-object\", \"secret,id=s,file=/k\", \"-drive\", \"file=/x,snapshot=off\"]}}");
+		 " \"unix:/tmp/x,server=on\", \"-object\", \"secret,id=s,file=/k\", \"-object\","
+		 " \"{\\\"qom-type\\\": \\\"secret\\\", \\\"id\\\": \\\"t\\\", \\\"file\\\": \\\"/k\\\"}\", \"-drive\", \"file=/x,snapshot=off\"]}}");
 }
 
 static void long_socket_path(void **state)
