@@ -71,6 +71,15 @@ static void match(const struct cli_option *o, void *arg)
 /* Before the verb is known: what verbs have in common. */
 static const struct cli_verb before_verb = { .name = "", .sets = CLI_S_SOCKET | CLI_S_LIST | CLI_S_QUIET };
 
+/* Of "1..19"; what is no range, as "N", has no limits. */
+static bool in_range(const char *range, long long n)
+{
+	char *end;
+	long long min = strtoll(range, &end, 10);
+
+	return strncmp(end, "..", 2) != 0 || (n >= min && n <= strtoll(end + 2, NULL, 10));
+}
+
 static bool take_int(json_t *options, const struct cli_option *o, const char *text)
 {
 	char *end;
@@ -78,7 +87,8 @@ static bool take_int(json_t *options, const struct cli_option *o, const char *te
 
 	errno = 0;
 	n = strtoll(text, &end, 10);
-	return !errno && *text && !*end && tp_json_set(options, o->name, json_integer(n));
+	return !errno && *text && !*end && in_range(o->value, n) &&
+	       tp_json_set(options, o->name, json_integer(n));
 }
 
 static bool take_duration(json_t *options, const struct cli_option *o, const char *text)
@@ -86,6 +96,14 @@ static bool take_duration(json_t *options, const struct cli_option *o, const cha
 	double seconds;
 
 	return tp_duration_parse(text, &seconds) && tp_json_set(options, o->name, json_real(seconds));
+}
+
+static bool take_size(json_t *options, const struct cli_option *o, const char *text)
+{
+	uint64_t bytes;
+
+	return tp_size_parse(text, &bytes) && bytes <= INT64_MAX &&
+	       tp_json_set(options, o->name, json_integer((json_int_t)bytes));
 }
 
 static bool is_choice(const char *choices, const char *text)
@@ -118,6 +136,8 @@ static bool take_value(json_t *options, const struct cli_option *o, const char *
 		return take_int(options, o, text);
 	case CLI_DURATION:
 		return take_duration(options, o, text);
+	case CLI_SIZE:
+		return take_size(options, o, text);
 	case CLI_CHOICE:
 		return is_choice(o->value, text) && tp_json_set_str(options, o->name, text);
 	case CLI_LIST:
@@ -293,6 +313,39 @@ int cli_parse(struct cli *cli, int argc, char *argv[])
 }
 
 /* --- for the wire --- */
+
+/* @n: of "names[3]" the length of "names" */
+struct giving {
+	const struct cli *cli;
+	const char *member;
+	size_t n;
+	bool found;
+};
+
+static bool is_it(const struct giving *g, const char *member)
+{
+	return strlen(member) == g->n && strncmp(member, g->member, g->n) == 0;
+}
+
+static void look_for_member(const struct cli_option *o, void *arg)
+{
+	struct giving *g = arg;
+
+	g->found = g->found || (o->member && is_it(g, o->member) && json_object_get(g->cli->options, o->name));
+}
+
+bool cli_gave(const struct cli *cli, const char *member)
+{
+	static const char *const operands[] = { "name", "names", "vm", "vms", "id", "image" };
+	bool named = cli->noperands > 0 && (cli->verb->names != CLI_FILE || cli->dashes);
+	struct giving g = { .cli = cli, .member = member, .n = strcspn(member, "[") };
+
+	for (size_t i = 0; named && i < TP_N(operands); i++)
+		if (is_it(&g, operands[i]))
+			return true;
+	cli_each_option(cli->verb, look_for_member, &g);
+	return g.found;
+}
 
 struct building {
 	const json_t *options;

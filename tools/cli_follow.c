@@ -27,8 +27,10 @@
 #include "base/tp_json.h"
 #include "base/tp_size.h"
 #include "base/tp_time.h"
+#include "cli_dry.h"
 #include "cli_out.h"
 #include "cli_progress.h"
+#include "cli_record.h"
 
 #define WINDOW 24
 #define FILTER_MAX 1000		/* names that event-filter takes */
@@ -78,107 +80,6 @@ static bool ask(struct follow *f, const struct task *t, enum asked what, const c
 	return cli_conn_ask(f->cli->conn, id, command, arguments_owned, &f->err);
 }
 
-/* --- the end of a task --- */
-
-static void end_task(struct follow *f, struct task *t, enum cli_status status, const json_t *value)
-{
-	if (t->stage == ENDED)
-		return;
-	if (t->stage != WAITING)
-		f->under_way--;
-	t->stage = ENDED;
-	t->status = status;
-	t->value = json_incref((json_t *)value);
-	f->ended++;
-}
-
-static void end_by_error(struct follow *f, struct task *t, const json_t *error)
-{
-	end_task(f, t, cli_error(f->n > 1 || f->command ? t->name : NULL, error, false), error);
-}
-
-/* An error of a record gets the data that the wire gives it where a command waits. */
-static json_t *record_error(const json_t *record)
-{
-	const json_t *error = json_object_get(record, "error");
-	const char *class_ = tp_json_str(error, "class"), *desc = tp_json_str(error, "desc");
-	json_t *data = json_object_get(error, "data") ? json_deep_copy(json_object_get(error, "data")) :
-		       json_object();
-
-	tp_json_set(data, "operation", json_incref(json_object_get(record, "id")));
-	tp_json_set(data, "record", json_incref((json_t *)record));
-	return json_pack("{s:s, s:s, s:o}", "class", class_ ? class_ : "GenericError", "desc",
-			 desc ? desc : "the operation failed", "data", data);
-}
-
-static void say_warnings(const struct task *t, const json_t *record)
-{
-	json_t *warning;
-	size_t i;
-
-	json_array_foreach(json_object_get(record, "warnings"), i, warning)
-		if (json_is_string(warning))
-			cli_note("%s: warning: %s", t->name, json_string_value(warning));
-}
-
-static double record_seconds(const json_t *record)
-{
-	const char *from = tp_json_str(record, "started"), *to = tp_json_str(record, "ended");
-	uint64_t a, b;
-
-	if (!from || !to || !tp_time_parse(from, &a) || !tp_time_parse(to, &b) || b < a)
-		return -1;
-	return (double)(b - a) / 1e6;
-}
-
-/* "web1: hibernated in 1.2 s, 90 MiB of 512 MiB, image web1-..." */
-static void say_done(const struct follow *f, const struct task *t, const json_t *record)
-{
-	const json_t *result = json_object_get(record, "result");
-	const char *vm = tp_json_str(record, "vm"), *state = tp_json_str(result, "state");
-	const char *image = tp_json_str(result, "image");
-	tp_autobuf struct tp_buf b = TP_BUF_INIT(4096);
-	char size[TP_SIZE_TEXT], span[CLI_SPAN_TEXT];
-
-	if (f->cli->quiet || f->cli->format == CLI_F_JSON)
-		return;
-	if (tp_json_bool(result, "unchanged", false)) {
-		cli_say("%s: nothing to do", vm ? vm : t->name);
-		return;
-	}
-	tp_buf_printf(&b, "%s: %s", vm ? vm : t->name, state ? state : "done");
-	if (record_seconds(record) >= 0)
-		tp_buf_printf(&b, " in %s", cli_span(record_seconds(record), span));
-	if (json_object_get(result, "raw-bytes")) {
-		tp_buf_printf(&b, ", %s", cli_size(json_object_get(result, "bytes"), size));
-		tp_buf_printf(&b, " of %s", cli_size(json_object_get(result, "raw-bytes"), size));
-	}
-	if (image)
-		tp_buf_printf(&b, ", image %s", image);
-	cli_say("%s", b.data);
-}
-
-static void end_by_record(struct follow *f, struct task *t, json_t *record)
-{
-	const char *status = tp_json_str(record, "status");
-	tp_autojson json_t *error = NULL;
-
-	say_warnings(t, record);
-	if (status && strcmp(status, "succeeded") == 0) {
-		say_done(f, t, record);
-		end_task(f, t, CLI_DONE, record);
-		return;
-	}
-	error = record_error(record);
-	if (status && strcmp(status, "cancelled") == 0 && !json_object_get(record, "error")) {
-		tp_json_set_str(error, "class", "Cancelled");
-		tp_json_set_str(error, "desc", "cancelled; the VM is as it was");
-	}
-	end_by_error(f, t, error);
-	if (status && strcmp(status, "stuck") == 0)
-		cli_note("%s: %s is stuck and goes on trying; see torpor op show %s", t->name, t->id, t->id);
-}
-
 /* --- progress --- */
 
 static double figure(const json_t *record, const char *name)
@@ -186,15 +87,29 @@ static double figure(const json_t *record, const char *name)
 	return tp_json_num(json_object_get(record, "progress"), name, -1);
 }
 
-/* What was done before turning back says nothing of how long that takes. */
+/* Phases in which the bytes move that the figures are of. */
+static bool is_moving(const char *phase)
+{
+	static const char *const moving[] = { "Saving", "Loading", "Prefetching", "Copying", "Verifying" };
+
+	for (size_t i = 0; i < TP_N(moving); i++)
+		if (strcmp(moving[i], phase) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * What was done before turning back says nothing of how long that takes, and the rate at which bytes moved
+ * nothing of a phase that waits for a disk.
+ */
 static void one_figures(const struct task *t, struct cli_figures *f)
 {
-	bool back = strcmp(t->phase, "RollingBack") == 0;
+	bool back = strcmp(t->phase, "RollingBack") == 0, moving = is_moving(t->phase);
 
 	*f = (struct cli_figures){
 		.label = t->name, .phase = t->phase, .done = figure(t->record, "done-bytes"),
 		.total = figure(t->record, "total-bytes"), .percent = back ? -1 : t->percent,
-		.rate = figure(t->record, "rate"), .eta = figure(t->record, "eta"),
+		.rate = moving ? figure(t->record, "rate") : -1, .eta = moving ? figure(t->record, "eta") : -1,
 		.elapsed = tp_now_mono() - t->started,
 	};
 }
@@ -241,6 +156,14 @@ static void show(const struct follow *f, const struct task *t, bool news)
 	cli_progress_show(&figures, news);
 }
 
+/* The bar's last sight is a full one. */
+static void show_whole(const struct follow *f, struct task *t)
+{
+	t->percent = t->percent >= 0 ? 100 : t->percent;
+	if (cli_progress_mode() == CLI_P_BAR)
+		show(f, t, false);
+}
+
 /* Without news: the bar's clock goes on. */
 static void show_again(const struct follow *f)
 {
@@ -250,6 +173,52 @@ static void show_again(const struct follow *f)
 			return;
 		}
 }
+
+/* --- the end of a task --- */
+
+static void end_task(struct follow *f, struct task *t, enum cli_status status, const json_t *value)
+{
+	if (t->stage == ENDED)
+		return;
+	if (t->stage != WAITING)
+		f->under_way--;
+	t->stage = ENDED;
+	t->status = status;
+	t->value = json_incref((json_t *)value);
+	f->ended++;
+}
+
+static void end_by_error(struct follow *f, struct task *t, const json_t *error)
+{
+	enum cli_status status = cli_error(f->n > 1 || f->command ? t->name : NULL, error, false);
+
+	end_task(f, t, f->command ? cli_refusal(f->cli, error, status) : status, error);
+}
+
+static void end_by_record(struct follow *f, struct task *t, json_t *record)
+{
+	const char *status = tp_json_str(record, "status");
+	tp_autojson json_t *error = NULL;
+
+	cli_record_warnings(t->name, record);
+	if (status && strcmp(status, "succeeded") == 0) {
+		show_whole(f, t);
+		if (!f->cli->quiet && f->cli->format != CLI_F_JSON)
+			cli_record_say(t->name, record);
+		end_task(f, t, CLI_DONE, record);
+		return;
+	}
+	error = cli_record_error(record);
+	if (status && strcmp(status, "cancelled") == 0 && !json_object_get(record, "error")) {
+		tp_json_set_str(error, "class", "Cancelled");
+		tp_json_set_str(error, "desc", "cancelled; the VM is as it was");
+	}
+	end_by_error(f, t, error);
+	if (status && strcmp(status, "stuck") == 0)
+		cli_note("%s: %s is stuck and goes on trying; see torpor op show %s", t->name, t->id, t->id);
+}
+
+/* --- news --- */
 
 static void take_record(struct follow *f, struct task *t, json_t *record)
 {
@@ -276,27 +245,25 @@ static void cancel(struct follow *f, struct task *t)
 	ask(f, t, ASK_CANCEL, "operation-cancel", json_pack("{s:s}", "id", t->id));
 }
 
+/* Blockers are errors, the rest is what was asked for. */
 static void dry_run_done(struct follow *f, struct task *t, json_t *answer)
 {
-	bool ok = tp_json_bool(answer, "ok", false);
-	enum cli_status status = CLI_FAILED;
-	json_t *blocker, *plan;
-	tp_autobuf struct tp_buf phases = TP_BUF_INIT(65536);
+	bool ok = tp_json_bool(answer, "ok", false), silent = f->cli->quiet || f->cli->format == CLI_F_JSON;
+	json_t *blocker;
 	size_t i;
 
-	json_array_foreach(json_object_get(answer, "blockers"), i, blocker) {
-		enum cli_status one = cli_error(t->name, blocker, false);
-
-		status = i == 0 ? one : status;
-	}
-	say_warnings(t, answer);
-	json_array_foreach(json_object_get(answer, "plan"), i, plan)
-		tp_buf_printf(&phases, " %s", json_is_string(plan) ? json_string_value(plan) : "-");
-	if (ok && !f->cli->quiet && f->cli->format != CLI_F_JSON)
-		cli_say("%s: nothing is in the way%s%s", t->name, phases.len ? ":" : "",
-			phases.data ? phases.data : "");
+	json_array_foreach(json_object_get(answer, "blockers"), i, blocker)
+		cli_error(t->name, blocker, false);
+	if (!silent && tp_json_bool(answer, "unchanged", false))
+		cli_say("%s: nothing to do", t->name);
+	else if (!silent)
+		cli_say("%s: %s", t->name, ok ? "nothing is in the way" : "cannot be done now");
+	if (!silent)
+		cli_say_dry(answer);
+	else
+		cli_record_warnings(t->name, answer);
 	t->returned = true;
-	end_task(f, t, ok ? CLI_DONE : status, answer);
+	end_task(f, t, cli_dry_status(answer), answer);
 }
 
 static void accepted(struct follow *f, struct task *t, json_t *answer)

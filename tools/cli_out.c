@@ -170,6 +170,16 @@ enum cli_status cli_failed(const struct cli *cli, const struct tp_error *err)
 	return cli_error(NULL, object, cli->format == CLI_F_JSON);
 }
 
+enum cli_status cli_refusal(const struct cli *cli, const json_t *error, enum cli_status status)
+{
+	const char *class_ = tp_json_str(error, "class");
+	const char *argument = tp_json_str(json_object_get(error, "data"), "argument");
+
+	if (!class_ || strcmp(class_, "GenericError") != 0 || !argument)
+		return status;
+	return cli_gave(cli, argument) ? CLI_USAGE : status;
+}
+
 enum cli_status cli_unreachable(const struct cli *cli, const struct tp_error *err)
 {
 	cli_failed(cli, err);

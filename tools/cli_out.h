@@ -21,6 +21,8 @@ enum cli_status cli_error_status(const json_t *error);
 enum cli_status cli_error(const char *subject, const json_t *error, bool print);
 /* The same of a local error, made into such an object: class from the error. */
 enum cli_status cli_failed(const struct cli *cli, const struct tp_error *err);
+/* The status of a refused command: CLI_USAGE where it is about what stood on the command line. */
+enum cli_status cli_refusal(const struct cli *cli, const json_t *error, enum cli_status status);
 /* Trouble with the connection: CLI_UNREACHABLE. */
 enum cli_status cli_unreachable(const struct cli *cli, const struct tp_error *err);
 json_t *cli_error_object(const struct tp_error *err);

@@ -42,7 +42,7 @@ int cli_ask(struct cli *cli, const char *command, json_t *arguments_owned, const
 	if (*answer)
 		return CLI_DONE;
 	if (error)
-		return cli_error(subject, error, cli->format == CLI_F_JSON);
+		return cli_refusal(cli, error, cli_error(subject, error, cli->format == CLI_F_JSON));
 	return cli_unreachable(cli, &err);
 }
 

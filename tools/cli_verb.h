@@ -29,8 +29,9 @@ enum cli_status {
 enum cli_kind {
 	CLI_FLAG,
 	CLI_TEXT,
-	CLI_INT,
+	CLI_INT,	/* value is "N", or "1..19": its limits */
 	CLI_DURATION,
+	CLI_SIZE,
 	CLI_CHOICE,	/* value is "this|that" */
 	CLI_LIST,	/* a text each time it is given */
 };
@@ -131,6 +132,8 @@ void cli_free(struct cli *cli);
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool cli_flag(const struct cli *cli, const char *option);
 const char *cli_text(const struct cli *cli, const char *option);	/* NULL: not given */
+/* Whether the wire's argument `member` came from the command line: an option, or the operands. */
+bool cli_gave(const struct cli *cli, const char *member);
 /* A new object: each option that has a member, and "name": name if it is not NULL. */
 json_t *cli_arguments(const struct cli *cli, const char *name);
 

@@ -24,6 +24,7 @@
 #define CHUNK 65536
 #define LOOK_MS 200		/* between two looks at a log that is followed */
 #define ESCAPE 0x1d		/* Ctrl-] */
+#define QUIET_MS 1000		/* without input to come, a guest that says nothing for so long has answered */
 
 static int fail_file(const struct cli *cli, const char *path, int sys, const char *what)
 {
@@ -189,15 +190,19 @@ static bool print_out(int sock)
 	return n > 0 && tp_write_all(STDOUT_FILENO, buf, (size_t)n, &err);
 }
 
+/* Until either side ends. Input that has ended (a pipe, /dev/null) leaves the guest the time to answer. */
 static void converse(const struct terminal *t, int sock)
 {
 	int in = STDIN_FILENO;
 
 	for (;;) {
 		struct pollfd p[2] = { { .fd = sock, .events = POLLIN }, { .fd = in, .events = POLLIN } };
+		int n = poll(p, 2, in < 0 ? QUIET_MS : -1);
 
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+		if (n == 0 || (n < 0 && errno != EINTR))
 			return;
+		if (n < 0)
+			continue;
 		if (p[0].revents && !print_out(sock))
 			return;
 		if (p[1].revents && !type_in(t, &in, sock))

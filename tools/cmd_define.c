@@ -272,6 +272,41 @@ static json_t *definition_of_file(const char *file, struct tp_error *err)
 	return NULL;
 }
 
+/* --- what is not there --- */
+
+static bool in_path(const char *program)
+{
+	const char *path = getenv("PATH");
+	char file[PATH_MAX];
+
+	for (const char *p = path ? path : ""; *p; p += strcspn(p, ":"), p += *p == ':')
+		if (snprintf(file, sizeof(file), "%.*s/%s", (int)strcspn(p, ":"), p, program) < (int)sizeof(file) &&
+		    access(file, X_OK) == 0)
+			return true;
+	return false;
+}
+
+/* It may come until the VM is started, but more often it is a slip. What may not be looked at is not told. */
+static void warn_missing(const json_t *d)
+{
+	const json_t *launch = tp_json_path(d, "spec.launch");
+	const char *binary = tp_json_str(launch, "binary"), *name = tp_json_str(d, "name"), *id;
+	json_t *disk;
+
+	if (!name)
+		return;
+	if (binary && (strchr(binary, '/') ? access(binary, X_OK) != 0 && errno == ENOENT : !in_path(binary)))
+		cli_note("%s: warning: %s is not %s; without it the VM will not start", name, binary,
+			 strchr(binary, '/') ? "there" : "in PATH");
+	json_object_foreach(json_object_get(launch, "disks"), id, disk) {
+		const char *file = tp_json_str(disk, "file");
+
+		if (file && access(file, F_OK) != 0 && errno == ENOENT)
+			cli_note("%s: warning: disk %s: %s is not there; without it the VM will not start", name, id,
+				 file);
+	}
+}
+
 /* --- verbs --- */
 
 static bool line_options_given(const struct cli *cli)
@@ -339,6 +374,8 @@ int cmd_define(struct cli *cli)
 	if (!d)
 		return status;
 	status = ask_define(cli, "vm-define", json_incref(d), &answer);
+	if (status == CLI_DONE)
+		warn_missing(d);
 	return status == CLI_DONE ? say_defined(cli, tp_json_str(d, "name"), answer) : status;
 }
 

@@ -15,7 +15,7 @@ static void sync_answer(struct cli *cli, const char *name, const json_t *answer,
 	struct cli_tally *tally = arg;
 
 	if (error) {
-		cli_tally_add(tally, name, cli_error(name, error, false), error);
+		cli_tally_add(tally, name, cli_refusal(cli, error, cli_error(name, error, false)), error);
 		return;
 	}
 	cli_tally_add(tally, name, CLI_DONE, value);

@@ -177,6 +177,19 @@ int cmd_ls(struct cli *cli)
 	return missing != CLI_DONE ? missing : status;
 }
 
+/*
+ * Nothing was found of the VM that was named: CLI_DONE if there is such a VM. What was undefined may still have
+ * records and images, hence the question comes last.
+ */
+static int check_named(struct cli *cli, const json_t *found)
+{
+	tp_autojson json_t *vm = NULL;
+
+	if (cli->noperands == 0 || json_array_size(found) > 0)
+		return CLI_DONE;
+	return cli_ask(cli, "query-vm", json_pack("{s:s}", "name", cli->operands[0]), NULL, &vm);
+}
+
 /* --- operations --- */
 
 static void op_row(struct cli_table *t, const json_t *op)
@@ -206,6 +219,8 @@ int cmd_ops(struct cli *cli)
 	if (cli->noperands > 0)
 		tp_json_set(arguments, "vm", json_string(cli->operands[0]));
 	status = cli_ask(cli, cli->verb->command, json_incref(arguments), NULL, &ops);
+	if (status == CLI_DONE)
+		status = check_named(cli, ops);
 	return status == CLI_DONE ? print_list(cli, &op_list, ops) : status;
 }
 
@@ -224,11 +239,12 @@ static void image_row(struct cli_table *t, const json_t *image)
 	cli_table_set(t, 5, cli_size(json_object_get(image, "raw-bytes"), b));
 	cli_table_set(t, 6, cli_since(tp_json_str(image, "created"), ago));
 	cli_table_set(t, 7, tp_json_str(image, "pool"));
+	cli_table_set(t, 9, tp_json_str(image, "path"));
 	cli_table_set(t, 8, restorable ? "yes" : tp_json_str(image, "why-not") ? tp_json_str(image, "why-not") : "no");
 }
 
 static const char *const image_heads[] = { "ID", "VM", "KIND", "STATE", "SIZE", "RAW", "AGE", "POOL",
-					   "RESTORABLE" };
+					   "RESTORABLE", "PATH" };
 static const struct list image_list = { image_heads, TP_N(image_heads), 7, "id", image_row };
 
 int cmd_image_ls(struct cli *cli)
@@ -239,6 +255,8 @@ int cmd_image_ls(struct cli *cli)
 	if (cli->noperands > 0)
 		tp_json_set(arguments, "vm", json_string(cli->operands[0]));
 	status = cli_ask_list(cli, cli->verb->command, json_incref(arguments), "id", &images);
+	if (status == CLI_DONE)
+		status = check_named(cli, images);
 	return status == CLI_DONE ? print_list(cli, &image_list, images) : status;
 }
 

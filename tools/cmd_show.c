@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* cmd_show.c - One thing in full, for people: show, op show, check, host, version */
+/* cmd_show.c - One thing in full, for people: show, op show, host, version */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,24 +9,16 @@
 #include "cli_each.h"
 #include "cli_out.h"
 #include "cli_session.h"
-
-#define LABEL_WIDTH 14
-
-/* "label         text"; nothing if there is no text. */
-static void line(const char *label, const char *text)
-{
-	if (text && *text)
-		cli_say("%-*s%s", LABEL_WIDTH, label, text);
-}
+#include "cli_value.h"
 
 static void member_line(const char *label, const json_t *object, const char *member)
 {
 	const json_t *value = json_object_get(object, member);
 
 	if (json_is_string(value))
-		line(label, json_string_value(value));
+		cli_say_line(label, json_string_value(value));
 	else if (json_is_integer(value))
-		cli_say("%-*s%lld", LABEL_WIDTH, label, (long long)json_integer_value(value));
+		cli_say("%-*s%lld", CLI_LABEL_WIDTH, label, (long long)json_integer_value(value));
 }
 
 static void size_line(const char *label, const json_t *value)
@@ -34,7 +26,7 @@ static void size_line(const char *label, const json_t *value)
 	char buf[TP_SIZE_TEXT];
 
 	if (json_is_number(value))
-		line(label, cli_size(value, buf));
+		cli_say_line(label, cli_size(value, buf));
 }
 
 /* --- VMs --- */
@@ -44,7 +36,7 @@ static void state_lines(const json_t *vm)
 	const char *state = tp_json_str(vm, "state"), *reason = tp_json_str(vm, "reason");
 	char span[CLI_SPAN_TEXT];
 
-	cli_say("%-*s%s (%s) for %s", LABEL_WIDTH, "state", state ? state : "-", reason ? reason : "-",
+	cli_say("%-*s%s (%s) for %s", CLI_LABEL_WIDTH, "state", state ? state : "-", reason ? reason : "-",
 		cli_since(tp_json_str(vm, "since"), span));
 }
 
@@ -57,7 +49,7 @@ static void disk_lines(const json_t *vm)
 	json_object_foreach(json_object_get(vm, "disks"), id, disk) {
 		const char *file = tp_json_str(disk, "file"), *format = tp_json_str(disk, "format");
 
-		cli_say("%-*s%s: %s, %s, %s of %s", LABEL_WIDTH, "disk", id, file ? file : "-", format ? format : "-",
+		cli_say("%-*s%s: %s, %s, %s of %s", CLI_LABEL_WIDTH, "disk", id, file ? file : "-", format ? format : "-",
 			cli_size(json_object_get(disk, "allocated"), a),
 			cli_size(json_object_get(disk, "virtual-size"), b));
 	}
@@ -69,46 +61,51 @@ static void operation_line(const json_t *op)
 	const char *id = tp_json_str(op, "id"), *kind = tp_json_str(op, "kind"), *phase = tp_json_str(op, "phase");
 
 	if (id)
-		cli_say("%-*s%s: %s, %s, %.0f %%", LABEL_WIDTH, "operation", id, kind ? kind : "-",
+		cli_say("%-*s%s: %s, %s, %.0f %%", CLI_LABEL_WIDTH, "operation", id, kind ? kind : "-",
 			phase ? phase : "-", percent);
 }
 
-static void hibernation_lines(const json_t *h)
+/* What is saved now, or the record of what was: of that only its VM's state tells. */
+static void hibernation_lines(const json_t *vm)
 {
+	const json_t *h = json_object_get(vm, "hibernation");
+	const char *state = tp_json_str(vm, "state"), *image = tp_json_str(h, "image"), *phase = tp_json_str(h, "phase");
+	bool now = state && (strcmp(state, "hibernated") == 0 || strcmp(state, "hibernating") == 0);
+	bool failed = phase && strcmp(phase, "Failed") == 0;
 	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT];
-	const char *phase = tp_json_str(h, "phase");
 
 	if (!json_is_object(h))
 		return;
-	line("hibernation", phase);
-	member_line("  image", h, "image");
-	if (json_is_number(json_object_get(h, "bytes")))
-		cli_say("%-*s%s of %s", LABEL_WIDTH, "  size", cli_size(json_object_get(h, "bytes"), a),
-			cli_size(json_object_get(h, "raw-bytes"), b));
+	if (now || failed)
+		cli_say_line(now ? "hibernation" : "last hib.", phase);
+	else
+		cli_say("%-*sover, the guest went on since", CLI_LABEL_WIDTH, "last hib.");
+	if (image && json_is_number(json_object_get(h, "bytes")))
+		cli_say("%-*s%s%s, %s of %s", CLI_LABEL_WIDTH, "", now ? "image " : "it was image ", image,
+			cli_size(json_object_get(h, "bytes"), a), cli_size(json_object_get(h, "raw-bytes"), b));
 	member_line("  ended", h, "ended");
 	member_line("  message", h, "message");
 }
 
-static void condition_lines(const json_t *vm)
+/* All images that are there, with where they are: a VM may have some besides the one it would go on from. */
+static void image_lines(struct cli *cli, const json_t *vm)
 {
-	json_t *c;
+	tp_autojson json_t *images = NULL, *error = NULL;
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *image;
 	size_t i;
+	char size[TP_SIZE_TEXT];
 
-	json_array_foreach(json_object_get(vm, "conditions"), i, c) {
-		const char *type = tp_json_str(c, "type"), *status = tp_json_str(c, "status");
-		const char *reason = tp_json_str(c, "reason"), *message = tp_json_str(c, "message");
+	images = cli_conn_call(cli->conn, "query-images", json_pack("{s:s*}", "vm", tp_json_str(vm, "name")), &error,
+			       &err);
+	json_array_foreach(images, i, image) {
+		const char *id = tp_json_str(image, "id"), *kind = tp_json_str(image, "kind");
+		const char *state = tp_json_str(image, "state"), *pool = tp_json_str(image, "pool");
 
-		cli_say("%-*s%s %s (%s)%s%s", LABEL_WIDTH, i == 0 ? "conditions" : "", type ? type : "-",
-			status ? status : "-", reason ? reason : "-", message && *message ? ": " : "",
-			message ? message : "");
+		cli_say("%-*s%s: %s, %s, %s in pool %s", CLI_LABEL_WIDTH, "image", id ? id : "-", kind ? kind : "-",
+			state ? state : "-", cli_size(json_object_get(image, "bytes"), size), pool ? pool : "-");
+		cli_say_line("", tp_json_str(image, "path"));
 	}
-}
-
-static void exit_line(const json_t *last)
-{
-	tp_autofree char *text = json_is_object(last) ? json_dumps(last, JSON_COMPACT) : NULL;
-
-	line("last exit", text);
 }
 
 static void launch_line(const json_t *vm)
@@ -122,7 +119,7 @@ static void launch_line(const json_t *vm)
 		tp_buf_adds(&b, tp_json_str(launch, "binary"));
 	json_array_foreach(json_object_get(launch, "args"), i, arg)
 		tp_buf_printf(&b, " %s", json_is_string(arg) ? json_string_value(arg) : "-");
-	line("launch", b.data);
+	cli_say_line("launch", b.data);
 }
 
 static void label_line(const json_t *vm)
@@ -133,10 +130,10 @@ static void label_line(const json_t *vm)
 
 	json_object_foreach(json_object_get(vm, "labels"), key, value)
 		tp_buf_printf(&b, "%s%s=%s", b.len ? " " : "", key, json_is_string(value) ? json_string_value(value) : "-");
-	line("labels", b.data);
+	cli_say_line("labels", b.data);
 }
 
-static void show_vm(const json_t *vm)
+static void show_vm(struct cli *cli, const json_t *vm)
 {
 	member_line("name", vm, "name");
 	member_line("uid", vm, "uid");
@@ -150,11 +147,12 @@ static void show_vm(const json_t *vm)
 	launch_line(vm);
 	disk_lines(vm);
 	operation_line(json_object_get(vm, "operation"));
-	hibernation_lines(json_object_get(vm, "hibernation"));
-	exit_line(json_object_get(vm, "last-exit"));
+	hibernation_lines(vm);
+	image_lines(cli, vm);
+	cli_say_value("last exit", json_object_get(vm, "last-exit"));
 	member_line("log", vm, "log");
 	member_line("run folder", vm, "run-dir");
-	condition_lines(vm);
+	cli_say_conditions(vm);
 }
 
 /* --- operations --- */
@@ -167,7 +165,7 @@ static void timeline_lines(const json_t *op)
 	json_array_foreach(json_object_get(op, "timeline"), i, entry) {
 		const char *phase = tp_json_str(entry, "phase"), *at = tp_json_str(entry, "at");
 
-		cli_say("%-*s%s  %s", LABEL_WIDTH, i == 0 ? "timeline" : "", at ? at : "-", phase ? phase : "-");
+		cli_say("%-*s%s  %s", CLI_LABEL_WIDTH, i == 0 ? "timeline" : "", at ? at : "-", phase ? phase : "-");
 	}
 }
 
@@ -176,35 +174,42 @@ static void progress_line(const json_t *progress)
 	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT];
 
 	if (tp_json_num(progress, "total-bytes", 0) > 0)
-		cli_say("%-*s%s of %s", LABEL_WIDTH, "progress", cli_size(json_object_get(progress, "done-bytes"), a),
+		cli_say("%-*s%s of %s", CLI_LABEL_WIDTH, "progress", cli_size(json_object_get(progress, "done-bytes"), a),
 			cli_size(json_object_get(progress, "total-bytes"), b));
 }
 
-static void show_op(const json_t *op)
+/* What is in data is for programs, but for what QEMU said last. */
+static void error_lines(const json_t *error)
+{
+	const char *class_ = tp_json_str(error, "class"), *desc = tp_json_str(error, "desc");
+
+	cli_say("%-*s%s: %s", CLI_LABEL_WIDTH, "error", class_ ? class_ : "-", desc ? desc : "-");
+	cli_say_value("  QEMU", tp_json_path(error, "data.log-tail"));
+}
+
+static void show_op(struct cli *cli, const json_t *op)
 {
 	const json_t *error = json_object_get(op, "error");
-	tp_autofree char *result = json_object_get(op, "result") ?
-				   json_dumps(json_object_get(op, "result"), JSON_COMPACT) : NULL;
 	json_t *warning;
 	size_t i;
 
+	(void)cli;
 	member_line("id", op, "id");
 	member_line("VM", op, "vm");
 	member_line("kind", op, "kind");
 	member_line("status", op, "status");
 	member_line("phase", op, "phase");
-	line("committed", tp_json_bool(op, "committed", false) ? "yes" : "no");
+	cli_say_line("committed", tp_json_bool(op, "committed", false) ? "yes" : "no");
 	member_line("roll-back", op, "rollback");
 	progress_line(json_object_get(op, "progress"));
 	member_line("started", op, "started");
 	member_line("ended", op, "ended");
 	member_line("deadline", op, "deadline");
 	if (error)
-		cli_say("%-*s%s: %s", LABEL_WIDTH, "error", tp_json_str(error, "class") ? tp_json_str(error, "class") : "-",
-			tp_json_str(error, "desc") ? tp_json_str(error, "desc") : "-");
+		error_lines(error);
 	json_array_foreach(json_object_get(op, "warnings"), i, warning)
-		line("warning", json_string_value(warning));
-	line("result", result);
+		cli_say_line("warning", json_string_value(warning));
+	cli_say_value("result", json_object_get(op, "result"));
 	timeline_lines(op);
 }
 
@@ -212,7 +217,7 @@ static void show_op(const json_t *op)
 
 struct showing {
 	struct cli_tally tally;
-	void (*show)(const json_t *value);
+	void (*show)(struct cli *cli, const json_t *value);
 	size_t shown;
 };
 
@@ -222,7 +227,7 @@ static void show_answer(struct cli *cli, const char *name, const json_t *answer,
 	struct showing *s = arg;
 
 	if (error) {
-		cli_tally_add(&s->tally, name, cli_error(name, error, false), error);
+		cli_tally_add(&s->tally, name, cli_refusal(cli, error, cli_error(name, error, false)), error);
 		return;
 	}
 	cli_tally_add(&s->tally, name, CLI_DONE, value);
@@ -230,10 +235,10 @@ static void show_answer(struct cli *cli, const char *name, const json_t *answer,
 		return;
 	if (s->shown++)
 		cli_say("%s", "");
-	s->show(value);
+	s->show(cli, value);
 }
 
-static int show_each(struct cli *cli, const char *member, void (*show)(const json_t *value))
+static int show_each(struct cli *cli, const char *member, void (*show)(struct cli *cli, const json_t *value))
 {
 	tp_autojson json_t *arguments = json_object();
 	struct showing s = { .show = show };
@@ -260,88 +265,6 @@ int cmd_op_show(struct cli *cli)
 	return show_each(cli, "id", show_op);
 }
 
-/* --- check --- */
-
-static void show_estimate(const json_t *estimate)
-{
-	char size[TP_SIZE_TEXT], span[CLI_SPAN_TEXT];
-
-	if (json_is_number(json_object_get(estimate, "bytes")))
-		line("  takes", cli_size(json_object_get(estimate, "bytes"), size));
-	if (json_is_number(json_object_get(estimate, "seconds")))
-		line("  lasts", cli_span(tp_json_num(estimate, "seconds", 0), span));
-}
-
-static void show_checked(const char *name, const json_t *vm, const json_t *dry)
-{
-	json_t *entry;
-	size_t i;
-
-	cli_say("%s: %s", name, tp_json_bool(dry, "ok", false) ? "can hibernate" : "cannot hibernate");
-	json_array_foreach(json_object_get(dry, "blockers"), i, entry) {
-		const char *class_ = tp_json_str(entry, "class"), *desc = tp_json_str(entry, "desc");
-
-		cli_say("%-*s%s: %s", LABEL_WIDTH, "  blocker", class_ ? class_ : "-", desc ? desc : "-");
-	}
-	json_array_foreach(json_object_get(dry, "warnings"), i, entry)
-		line("  warning", json_string_value(entry));
-	show_estimate(json_object_get(dry, "estimate"));
-	condition_lines(vm);
-}
-
-/* A refusal of the dry run is what was asked for, too. */
-static json_t *refused(const json_t *error)
-{
-	return json_pack("{s:b, s:[O], s:[], s:[]}", "ok", 0, "blockers", error, "warnings", "plan");
-}
-
-static void check_one(struct cli *cli, const char *name, struct cli_tally *tally, struct tp_error *err)
-{
-	tp_autojson json_t *error = NULL, *value = NULL, *dry = NULL;
-	tp_autojson json_t *vm = cli_conn_call(cli->conn, "query-vm", json_pack("{s:s}", "name", name), &error, err);
-	enum cli_status status;
-
-	if (!vm) {
-		if (error)
-			cli_tally_add(tally, name, cli_error(name, error, false), error);
-		return;
-	}
-	dry = cli_conn_call(cli->conn, cli->verb->command, json_pack("{s:s, s:b}", "name", name, "dry-run", 1), &error,
-			    err);
-	if (!dry && error)
-		dry = refused(error);
-	if (!dry)
-		return;
-	value = json_pack("{s:O, s:O}", "hibernate", dry, "conditions", json_object_get(vm, "conditions"));
-	status = tp_json_bool(dry, "ok", false) ? CLI_DONE :
-		 cli_error_status(json_array_get(json_object_get(dry, "blockers"), 0));
-	cli_tally_returned(tally, name, status, value);
-	if (cli->format != CLI_F_JSON)
-		show_checked(name, vm, dry);
-}
-
-int cmd_check(struct cli *cli)
-{
-	struct cli_tally tally = { 0 };
-	struct tp_error err = TP_ERROR_INIT;
-	struct cli_names names;
-	int status = cli_names(cli, &names);
-	bool many = names.many;
-
-	if (status == CLI_DONE)
-		status = cli_online(cli);
-	for (size_t i = 0; status == CLI_DONE && i < names.n; i++) {
-		check_one(cli, names.names[i], &tally, &err);
-		if (err.code != TP_OK)
-			status = cli_unreachable(cli, &err);
-	}
-	cli_names_free(&names);
-	if (status == CLI_DONE)
-		return cli_tally_end(cli, &tally, many);
-	json_decref(tally.list);
-	return status;
-}
-
 /* --- host, version --- */
 
 int cmd_host(struct cli *cli)
@@ -356,20 +279,16 @@ int cmd_host(struct cli *cli)
 		return status;
 	if (cli->format == CLI_F_JSON)
 		return cli_print_json(host);
-	line("draining", tp_json_bool(host, "draining", false) ? "yes" : "no");
+	cli_say_line("draining", tp_json_bool(host, "draining", false) ? "yes" : "no");
 	size_line("memory", tp_json_path(host, "memory.total"));
 	size_line("available", tp_json_path(host, "memory.available"));
 	json_array_foreach(json_object_get(host, "pools"), i, pool) {
 		const char *name = tp_json_str(pool, "name"), *state = tp_json_str(pool, "state");
 
-		cli_say("%-*s%s: %s, %s available", LABEL_WIDTH, "pool", name ? name : "-", state ? state : "-",
+		cli_say("%-*s%s: %s, %s available", CLI_LABEL_WIDTH, "pool", name ? name : "-", state ? state : "-",
 			cli_size(json_object_get(pool, "available"), size));
 	}
-	if (json_object_get(host, "qemu")) {
-		tp_autofree char *text = json_dumps(json_object_get(host, "qemu"), JSON_COMPACT | JSON_ENCODE_ANY);
-
-		line("QEMU", text);
-	}
+	cli_say_value("VMs", json_object_get(host, "qemu"));
 	return cli_flush();
 }
 

@@ -9,6 +9,7 @@
 #include "cli_follow.h"
 #include "cli_out.h"
 #include "cli_session.h"
+#include "cli_value.h"
 
 static const char *const states[] = {
 	"shutoff", "starting", "running", "paused", "suspended", "hibernating", "hibernated", "restoring",
@@ -67,6 +68,38 @@ static void take_undefined(struct waiting *w, const char *name)
 	arrived(w, name, CLI_FAILED, error);
 }
 
+/* Whether an operation of this kind ends, if it succeeds, in the state that is waited for. */
+static bool leads_there(const struct waiting *w, const char *kind)
+{
+	static const struct { const char *state, *kind; } ways[] = {
+		{ "running", "start" }, { "running", "restore" }, { "paused", "start" }, { "paused", "restore" },
+		{ "starting", "start" }, { "restoring", "restore" }, { "hibernating", "hibernate" },
+		{ "hibernated", "hibernate" }, { "shutoff", "powerdown" },
+	};
+
+	for (size_t i = 0; i < TP_N(ways); i++)
+		if (strcmp(ways[i].state, w->state) == 0 && strcmp(ways[i].kind, kind) == 0)
+			return true;
+	return false;
+}
+
+/* What was to bring the VM there does not: waiting longer would be for another one, which nobody has begun. */
+static void take_operation(struct waiting *w, const char *name, const json_t *op)
+{
+	const char *kind = tp_json_str(op, "kind"), *status = tp_json_str(op, "status");
+	json_t *error = json_object_get(op, "error");
+	const char *desc = tp_json_str(error, "desc");
+	bool stuck = status && strcmp(status, "stuck") == 0;
+
+	if (!kind || !status || !json_object_get(w->left, name) || !leads_there(w, kind))
+		return;
+	if (!stuck && strcmp(status, "failed") != 0 && strcmp(status, "cancelled") != 0)
+		return;
+	cli_note("%s: %s %s is %s: %s", name, kind, tp_json_str(op, "id") ? tp_json_str(op, "id") : "-", status,
+		 desc ? desc : "no reason given");
+	arrived(w, name, stuck ? CLI_STUCK : CLI_FAILED, error);
+}
+
 static void take_event(struct waiting *w, const json_t *message)
 {
 	const char *event = tp_json_str(message, "event");
@@ -77,13 +110,16 @@ static void take_event(struct waiting *w, const json_t *message)
 		return;
 	if (strcmp(event, "VM_STATE") == 0)
 		take_state(w, name, data);
+	else if (strcmp(event, "OPERATION") == 0)
+		take_operation(w, name, data);
 	else if (strcmp(event, "VM_UNDEFINED") == 0)
 		take_undefined(w, name);
 }
 
 static bool subscribe(struct waiting *w, struct tp_error *err)
 {
-	json_t *arguments = json_pack("{s:[s, s]}", "events", "VM_STATE", "VM_UNDEFINED");
+	json_t *arguments = json_pack("{s:[s, s, s], s:b}", "events", "VM_STATE", "VM_UNDEFINED", "OPERATION",
+				      "progress", 0);
 	tp_autojson json_t *error = NULL, *answer = NULL;
 
 	answer = cli_conn_call(w->cli->conn, "event-filter", arguments, &error, err);
@@ -100,7 +136,8 @@ static bool ask_chunk(struct waiting *w, struct tp_error *err)
 		json_array_append_new(names, json_string(w->names->names[i]));
 	w->asking = true;
 	return cli_conn_ask(w->cli->conn, (json_int_t)w->first, "query-vms",
-			    json_pack("{s:o, s:[s, s], s:i}", "names", names, "fields", "name", "state", "limit", CHUNK),
+			    json_pack("{s:o, s:[s, s, s], s:i}", "names", names, "fields", "name", "state",
+				      "operation", "limit", CHUNK),
 			    err);
 }
 
@@ -122,6 +159,7 @@ static void take_chunk(struct waiting *w, const json_t *message)
 		if (tp_json_str(vm, "name")) {
 			tp_json_set(found, tp_json_str(vm, "name"), json_true());
 			take_state(w, tp_json_str(vm, "name"), vm);
+			take_operation(w, tp_json_str(vm, "name"), json_object_get(vm, "operation"));
 		}
 	for (i = w->first; i < end; i++) {
 		const char *name = w->names->names[i];
@@ -276,25 +314,46 @@ static const char *event_time(const json_t *message, char *buf)
 	return tp_time_format((uint64_t)seconds * 1000000 + (uint64_t)us, buf);
 }
 
-/* What is said of it in one line: of an operation the short of it, else the data. */
-static char *event_text(const char *event, const json_t *data)
+static char *operation_text(const json_t *data)
 {
-	tp_autojson json_t *rest = json_copy((json_t *)data);
 	const char *kind = tp_json_str(data, "kind"), *phase = tp_json_str(data, "phase");
 	const char *id = tp_json_str(data, "id"), *status = tp_json_str(data, "status");
 	const char *desc = tp_json_str(json_object_get(data, "error"), "desc");
 	char *text = NULL;
 
-	if (strcmp(event, "OPERATION") == 0 && id && kind && phase && status) {
-		if (asprintf(&text, "%s %s %s, %s, %.0f %%%s%s", id, kind, status, phase,
-			     tp_json_num(json_object_get(data, "progress"), "percent", 0), desc ? ": " : "",
-			     desc ? desc : "") < 0)
-			return NULL;
+	if (!id || !kind || !phase || !status ||
+	    asprintf(&text, "%s %s %s, %s, %.0f %%%s%s", id, kind, status, phase,
+		     tp_json_num(json_object_get(data, "progress"), "percent", 0), desc ? ": " : "", desc ? desc : "") < 0)
+		return NULL;
+	return text;
+}
+
+static char *state_text(const json_t *data)
+{
+	const char *state = tp_json_str(data, "state"), *reason = tp_json_str(data, "reason");
+	char *text = NULL;
+
+	if (!state || asprintf(&text, "%s%s%s%s", state, reason ? " (" : "", reason ? reason : "", reason ? ")" : "") < 0)
+		return NULL;
+	return text;
+}
+
+/* What is said of it in one line: the short of it, else all that it carries. */
+static char *event_text(const char *event, const json_t *data)
+{
+	tp_autojson json_t *rest = NULL;
+	char *text = NULL;
+
+	if (strcmp(event, "OPERATION") == 0)
+		text = operation_text(data);
+	else if (strcmp(event, "VM_STATE") == 0)
+		text = state_text(data);
+	if (text)
 		return text;
-	}
+	rest = json_copy((json_t *)data);
 	json_object_del(rest, "vm");
 	json_object_del(rest, "seq");
-	return json_dumps(rest, JSON_COMPACT);
+	return cli_value_line(rest);
 }
 
 static int print_event(const struct cli *cli, const json_t *message)

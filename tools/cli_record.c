@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* cli_record.c - What is said of an operation's record once it has ended */
+#include "cli_record.h"
+
+#include <stdint.h>
+
+#include "base/tp_buf.h"
+#include "base/tp_cleanup.h"
+#include "base/tp_json.h"
+#include "base/tp_size.h"
+#include "base/tp_time.h"
+#include "cli_out.h"
+
+#define LINE_SIZE 4096
+
+json_t *cli_record_error(const json_t *record)
+{
+	const json_t *error = json_object_get(record, "error");
+	const char *class_ = tp_json_str(error, "class"), *desc = tp_json_str(error, "desc");
+	json_t *data = json_object_get(error, "data") ? json_deep_copy(json_object_get(error, "data")) :
+		       json_object();
+
+	tp_json_set(data, "operation", json_incref(json_object_get(record, "id")));
+	tp_json_set(data, "record", json_incref((json_t *)record));
+	return json_pack("{s:s, s:s, s:o}", "class", class_ ? class_ : "GenericError", "desc",
+			 desc ? desc : "the operation failed", "data", data);
+}
+
+void cli_record_warnings(const char *name, const json_t *record)
+{
+	json_t *warning;
+	size_t i;
+
+	json_array_foreach(json_object_get(record, "warnings"), i, warning)
+		if (json_is_string(warning))
+			cli_note("%s: warning: %s", name, json_string_value(warning));
+}
+
+static double seconds_of(const json_t *record)
+{
+	const char *from = tp_json_str(record, "started"), *to = tp_json_str(record, "ended");
+	uint64_t a, b;
+
+	if (!from || !to || !tp_time_parse(from, &a) || !tp_time_parse(to, &b) || b < a)
+		return -1;
+	return (double)(b - a) / 1e6;
+}
+
+void cli_record_say(const char *name, const json_t *record)
+{
+	const json_t *result = json_object_get(record, "result");
+	const char *vm = tp_json_str(record, "vm"), *state = tp_json_str(result, "state");
+	const char *image = tp_json_str(result, "image");
+	tp_autobuf struct tp_buf b = TP_BUF_INIT(LINE_SIZE);
+	char size[TP_SIZE_TEXT], span[CLI_SPAN_TEXT];
+
+	if (tp_json_bool(result, "unchanged", false)) {
+		cli_say("%s: nothing to do", vm ? vm : name);
+		return;
+	}
+	tp_buf_printf(&b, "%s: %s", vm ? vm : name, state ? state : "done");
+	if (seconds_of(record) >= 0)
+		tp_buf_printf(&b, " in %s", cli_span(seconds_of(record), span));
+	if (json_object_get(result, "raw-bytes")) {
+		tp_buf_printf(&b, ", %s", cli_size(json_object_get(result, "bytes"), size));
+		tp_buf_printf(&b, " of %s", cli_size(json_object_get(result, "raw-bytes"), size));
+	}
+	if (image)
+		tp_buf_printf(&b, ", image %s", image);
+	cli_say("%s", b.data);
+}
