@@ -105,7 +105,8 @@ json_t *hibernate_manifest(struct op *op)
 	tp_json_set(m, "capabilities", json_pack("[s, s]", "return-path", "events"));
 	tp_json_set(m, "ram", json_pack("{s:I, s:O}", "bytes", (json_int_t)h->ram, "blocks",
 					json_object_get(s, "blocks")));
-	tp_json_set(m, "disks", json_incref(h->disks));
+	tp_json_set(m, "disks", json_incref(json_object_get(h->disks, "disks")));
+	tp_json_set(m, "nvram", json_incref(json_object_get(h->disks, "nvram")));
 	tp_json_set(m, "agent", json_boolean(q->agent == AGENT_CONNECTED));
 	tp_json_set(m, "hotplug", json_array());
 	tp_json_set(m, "keep", json_boolean(json_is_true(keep)));

@@ -12,14 +12,14 @@
 struct hibernate {
 	/* Preflight */
 	unsigned asked;			/* queries sent so far */
-	json_t *seen;			/* their answers by name; "files": {NODE: {file, format, read-only}} */
+	json_t *seen;			/* their answers by name; "files": of guest_disks() */
 	uint64_t ram, bound, limit;	/* bytes: RAM blocks, largest image, where the mover gives up */
 	unsigned blocks;
 	/* Saving */
 	double paused_at;		/* monotonic */
 	int image_fd, qemu_end;		/* 0 or -1: none */
 	json_t *sealed;			/* the mover's word on the finished image */
-	json_t *disks;			/* fingerprints */
+	json_t *disks;			/* fingerprints, of guest_disks_take() */
 	json_t *manifest;		/* as it was written */
 	bool mover_stopped, completed;
 	bool stream_cut;		/* the mover met an end of the stream that was none */

@@ -12,6 +12,7 @@
 
 #include "base/tp_json.h"
 #include "engine/engine.h"
+#include "engine/guest_disks.h"
 #include "engine/hibernate.h"
 #include "engine/launch.h"
 #include "engine/save_rate.h"
@@ -185,36 +186,6 @@ static void check_devices(struct op *op, const json_t *seen, json_t *blockers)
 			    json_string_value(json_array_get(changed, 0)));
 }
 
-/*
- * Files behind the guest's disks, by node name. pflash is left out: its content is a RAM block of
- * the stream and is written back to the file when the guest runs.
- */
-static json_t *disk_files(struct op *op, const json_t *seen)
-{
-	tp_autojson json_t *declared = launch_disks(op_vm_of(op));
-	json_t *files = json_object(), *entry;
-	size_t i;
-
-	json_array_foreach(json_object_get(seen, "block"), i, entry) {
-		const json_t *inserted = json_object_get(entry, "inserted");
-		const char *node = tp_json_str(inserted, "node-name"), *file = tp_json_str(inserted, "file");
-		const char *device = tp_json_str(entry, "device"), *drv = tp_json_str(inserted, "drv");
-		json_t *own = node ? json_object_get(declared, node) : NULL;
-
-		if (!inserted || (device && strncmp(device, "pflash", 6) == 0))
-			continue;
-		if (own) {
-			file = tp_json_str(own, "file");
-			drv = tp_json_str(own, "format");
-		}
-		if (!file || *file != '/')
-			continue;
-		json_object_set_new(files, node && *node ? node : device, json_pack("{s:s, s:s, s:b}", "file", file,
-				    "format", drv ? drv : "raw", "read-only", tp_json_bool(inserted, "ro", false)));
-	}
-	return files;
-}
-
 /* "info ramblock": name, page size, then offset, used, total in hex. No QMP command tells them. */
 static void sum_ram(struct hibernate *h)
 {
@@ -293,7 +264,7 @@ static enum op_verdict judge(struct op *op, struct hibernate *h)
 	check_jobs(op, h->seen, blockers);
 	check_devices(op, h->seen, blockers);
 	check_bound(op, h, blockers);
-	json_object_set_new(h->seen, "files", disk_files(op, h->seen));
+	json_object_set_new(h->seen, "files", guest_disks(op, json_object_get(h->seen, "block")));
 	seconds = (double)h->ram / save_rate(json_integer_value(level));
 	op_result(op, "estimate", json_pack("{s:I, s:f, s:f}", "bytes", (json_int_t)h->bound, "seconds",
 					    seconds + 0.5, "pause", seconds + 0.2));

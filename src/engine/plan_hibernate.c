@@ -22,13 +22,13 @@
 #include "base/tp_json.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
+#include "engine/guest_disks.h"
 #include "engine/hibernate.h"
 #include "engine/ops.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
 #include "migration/mig_info.h"
-#include "storage/fingerprint.h"
 #include "storage/image_bound.h"
 
 #define SAVE_FD "torpor-save"
@@ -295,35 +295,19 @@ static enum op_verdict save_state_undo(struct op *op, const struct op_event *ev)
 
 /* --- fingerprint, manifest --- */
 
-static bool take_fingerprints(struct job *j, struct tp_error *err)
-{
-	const char *node;
-	json_t *disk;
-
-	j->out = json_object();
-	json_object_foreach(j->in, node, disk) {
-		const char *file = tp_json_str(disk, "file"), *format = tp_json_str(disk, "format");
-		json_t *print;
-
-		if (!tp_json_bool(disk, "read-only", false) && !fingerprint_sync(file, format, err))
-			return tp_prefix(err, "disk %s", node);
-		print = fingerprint_take(file, format, err);
-		if (!print || !tp_json_set(j->out, node, print))
-			return tp_prefix(err, "disk %s", node);
-	}
-	return true;
-}
-
 static enum op_verdict fingerprint(struct op *op, const struct op_event *ev)
 {
 	struct hibernate *h = op_data(op);
+	size_t i;
+	json_t *text;
 
 	if (ev->type == OP_ENTER)
-		return step_job(op, take_fingerprints, json_incref(json_object_get(h->seen, "files")), NULL,
-				0);
+		return step_job(op, guest_disks_take, json_incref(json_object_get(h->seen, "files")), NULL, 0);
 	if (!job_of(ev))
 		return OP_WAIT;
 	h->disks = TP_STEAL(job_of(ev)->out);
+	json_array_foreach(json_object_get(h->disks, "notes"), i, text)
+		op_warn(op, "%s", json_string_value(text));
 	return OP_NEXT;
 }
 
@@ -446,30 +430,15 @@ static enum op_verdict reap_mover(struct op *op, const struct op_event *ev)
 
 static bool check_disks(struct job *j, struct tp_error *err)
 {
-	const char *vm = tp_json_str(j->in, "vm"), *id = tp_json_str(j->in, "id"), *node;
+	const char *vm = tp_json_str(j->in, "vm"), *id = tp_json_str(j->in, "id");
 	tp_autojson json_t *manifest = pool_manifest_read(j->pool, vm, id, err);
-	json_t *disks = json_object_get(manifest, "disks"), *recorded;
-	bool changed = false;
+	bool changed;
 
 	if (!manifest)
 		return false;
 	j->out = json_array();
-	json_object_foreach(disks, node, recorded) {
-		tp_autofree char *how = NULL;
-		json_t *now = fingerprint_take(tp_json_str(recorded, "file"), tp_json_str(recorded, "format"),
-					       err);
-
-		if (!now)
-			return tp_prefix(err, "disk %s", node);
-		if (!fingerprint_equal(recorded, now, &how)) {
-			json_array_append_new(j->out, json_sprintf("disk %s changed while QEMU was ending (%s): "
-								   "its new state was recorded", node, how));
-			json_object_set(disks, node, now);
-			changed = true;
-		}
-		json_decref(now);
-	}
-	return !changed || pool_manifest_write(j->pool, vm, id, manifest, err);
+	return guest_disks_retake(manifest, &changed, j->out, err) &&
+	       (!changed || pool_manifest_write(j->pool, vm, id, manifest, err));
 }
 
 static enum op_verdict verify_disks(struct op *op, const struct op_event *ev)

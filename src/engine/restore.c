@@ -15,11 +15,12 @@
 #include "base/tp_proc.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
+#include "engine/guest_disks.h"
+#include "engine/launch.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
-#include "storage/fingerprint.h"
 #include "storage/image_read.h"
 
 #define AGENT_LIMIT 3.0		/* seconds; the clock is best effort */
@@ -48,40 +49,33 @@ static const char *in_id(const struct job *j)
 	return tp_json_str(j->in, "id");
 }
 
-/* [{disk, file, how}] of disks that are not as the manifest says. */
-static json_t *stale_disks(const json_t *manifest)
+/* One sentence for all of them: the first one's change, and how many more. */
+static void stale_text(const json_t *stale, char *text, size_t size)
 {
-	json_t *stale = json_array(), *recorded;
-	const char *node;
+	const json_t *first = json_array_get(stale, 0);
+	size_t n = json_array_size(stale) - 1;
+	char more[64] = "";
 
-	json_object_foreach(json_object_get(manifest, "disks"), node, recorded) {
-		struct tp_error err = TP_ERROR_INIT;
-		const char *file = tp_json_str(recorded, "file");
-		tp_autojson json_t *now = fingerprint_take(file, tp_json_str(recorded, "format"), &err);
-		tp_autofree char *how = NULL;
-
-		if (now && fingerprint_equal(recorded, now, &how))
-			continue;
-		json_array_append_new(stale, json_pack("{s:s, s:s?, s:s}", "disk", node, "file", file, "how",
-						       how ? how : err.text));
-	}
-	return stale;
+	if (n)
+		snprintf(more, sizeof(more), " (and %zu more in data.disks)", n);
+	snprintf(text, size, "disk %s: %s%s", tp_json_str(first, "disk"), tp_json_str(first, "detail"), more);
 }
 
-static void check_disks(struct job *j, const json_t *manifest, bool allowed)
+static bool check_disks(struct job *j, const json_t *manifest, struct tp_error *err)
 {
-	tp_autojson json_t *stale = stale_disks(manifest);
-	const json_t *first = json_array_get(stale, 0);
+	json_t *found = guest_disks_compare(manifest, json_object_get(j->in, "declared")), *stale;
+	char text[512];
 
-	if (!first)
-		return;
-	if (allowed)
-		tp_json_set(j->out, "stale", json_incref(stale));
-	else
-		blocker_add(json_object_get(j->out, "blockers"), "StaleState", json_pack("{s:O}", "disks", stale),
-			    "disk %s is not as it was when the memory was saved (%s): restoring would corrupt it; "
-			    "allow stale-disks, or discard the image", tp_json_str(first, "disk"),
-			    tp_json_str(first, "how"));
+	if (!tp_json_set(j->out, "disks", found))
+		return tp_fail_nomem(err);
+	stale = json_object_get(found, "stale");
+	if (!json_array_size(stale) || tp_json_bool(j->in, "stale-disks", false))
+		return true;
+	stale_text(stale, text, sizeof(text));
+	blocker_add(json_object_get(j->out, "blockers"), "StaleState", json_pack("{s:O}", "disks", stale),
+		    "%s. The saved memory does not match it, so restoring would corrupt it: allow stale-disks, or "
+		    "discard the image", text);
+	return true;
 }
 
 static void check_memory(struct job *j, const json_t *manifest)
@@ -154,46 +148,32 @@ static bool verify_job(struct job *j, struct tp_error *err)
 		return false;
 	}
 	check_identity(j, manifest);
-	check_disks(j, manifest, tp_json_bool(j->in, "stale-disks", false));
 	check_memory(j, manifest);
-	return true;
+	return check_disks(j, manifest, err);
 }
 
 static bool compare_job(struct job *j, struct tp_error *err)
 {
-	tp_autojson json_t *stale = stale_disks(j->in);
-	const json_t *first = json_array_get(stale, 0);
+	tp_autojson json_t *found = guest_disks_compare(j->in, NULL);
+	json_t *stale = json_object_get(found, "stale");
+	char text[512];
 
-	if (!first)
+	if (!found)
+		return tp_fail_nomem(err);
+	if (!json_array_size(stale))
 		return true;
+	stale_text(stale, text, sizeof(text));
 	j->base.error_data = json_pack("{s:O}", "disks", stale);
-	return tp_fail_class(err, TP_ESTATE, "StaleState", "disk %s changed while the image was loaded (%s)",
-			     tp_json_str(first, "disk"), tp_json_str(first, "how"));
+	return tp_fail_class(err, TP_ESTATE, "StaleState", "while the image was loaded a disk changed: %s", text);
 }
 
 bool image_refingerprint(struct job *j, struct tp_error *err)
 {
 	tp_autojson json_t *manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
-	json_t *disks = json_object_get(manifest, "disks"), *recorded;
-	const char *node;
-	bool changed = false;
-	void *tmp;
+	bool changed;
 
-	if (!manifest)
-		return false;
-	json_object_foreach_safe(disks, tmp, node, recorded) {
-		tp_autojson json_t *now = fingerprint_take(tp_json_str(recorded, "file"),
-							   tp_json_str(recorded, "format"), err);
-		tp_autofree char *how = NULL;
-
-		if (!now)
-			return tp_prefix(err, "disk %s", node);
-		if (fingerprint_equal(recorded, now, &how))
-			continue;
-		json_object_set(disks, node, now);
-		changed = true;
-	}
-	return !changed || pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err);
+	return manifest && guest_disks_retake(manifest, &changed, NULL, err) &&
+	       (!changed || pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err));
 }
 
 bool image_unconsume(struct job *j, struct tp_error *err)
@@ -259,6 +239,7 @@ static json_t *verify_input(struct op *op)
 
 	tp_json_set_str(in, "uid", op_vm_of(op)->uid);
 	tp_json_set_str(in, "state", tp_json_str(entry, "state"));
+	tp_json_set(in, "declared", launch_disks(op_vm_of(op)));
 	tp_json_set(in, "stale-disks", json_boolean(restore_allowed(op, "stale-disks")));
 	tp_json_set(in, "other-vm", json_boolean(restore_allowed(op, "other-vm")));
 	tp_json_set(in, "reused", json_boolean(restore_allowed(op, "reused-image")));
@@ -270,13 +251,29 @@ static bool takes_keep(struct op *op, const struct restore *r)
 	return tp_json_bool(op_arguments(op), "keep", tp_json_bool(r->manifest, "keep", false));
 }
 
+/* What refuses nothing, or was allowed to. */
+static void tell_disks(struct op *op, const json_t *found)
+{
+	json_t *disk;
+	size_t i;
+
+	json_array_foreach(json_object_get(found, "stale"), i, disk)
+		op_warn(op, "disk %s (%s) is not as it was when the memory was saved: %s: allowed",
+			tp_json_str(disk, "disk"), tp_json_str(disk, "file"), tp_json_str(disk, "detail"));
+	json_array_foreach(json_object_get(found, "unproven"), i, disk)
+		op_warn(op, "disk %s (%s): whether it is as it was when the memory was saved cannot be verified: %s",
+			tp_json_str(disk, "disk"), tp_json_str(disk, "file"), tp_json_str(disk, "detail"));
+	json_array_foreach(json_object_get(found, "nvram"), i, disk)
+		op_warn(op, "NVRAM %s (%s) was changed since the memory was saved: %s: the content saved with the memory "
+			"takes its place", tp_json_str(disk, "disk"), tp_json_str(disk, "file"),
+			tp_json_str(disk, "detail"));
+}
+
 enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
 {
 	struct restore *r = op_data(op);
 	struct tp_error err = TP_ERROR_INIT;
 	json_t *out;
-	size_t i;
-	json_t *disk;
 
 	if (ev->type == OP_ENTER) {
 		r->started = op_now(op);
@@ -290,9 +287,7 @@ enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
 	out = job_of(ev)->out;
 	r->manifest = json_incref(json_object_get(out, "manifest"));
 	r->image_fd = TP_STEAL_FD(job_of(ev)->fd);
-	json_array_foreach(json_object_get(out, "stale"), i, disk)
-		op_warn(op, "disk %s is not as it was when the memory was saved (%s): allowed",
-			tp_json_str(disk, "disk"), tp_json_str(disk, "how"));
+	tell_disks(op, json_object_get(out, "disks"));
 	op_result(op, "estimate", json_pack("{s:O, s:f, s:i}", "bytes", json_object_get(r->manifest, "bytes"),
 			"seconds", 0.5 + json_number_value(json_object_get(r->manifest, "raw-bytes")) / 600e6,
 			"pause", 0));

@@ -13,8 +13,11 @@
  *    data: {...}				its external data file, a raw one
  *    missing: why | unverifiable: why}		in place of all the rest
  *
- * A file system gives a removed file's inode number to the next one, so the time of birth counts as
- * well where there is one.
+ * A file is known by its inode number and, as a removed file's number is given to the next one, by its
+ * time of birth. Some file systems make inode numbers up as they go: there they are not recorded. The
+ * number of the file system's device holds for one mount only, so it counts where there is nothing
+ * better. The time of the last change of any kind (ctime) is for messages: chmod, chown, a hard link
+ * and a rename set it, and the content stays what it was.
  *
  * The top one has `boot`, as device numbers and the kernel's counters hold within one boot only.
  * The chain ends where the next name is no file of this host: what is beyond is unverifiable.
@@ -25,13 +28,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
 #include "base/tp_text.h"
-#include "disk_node.h"
-#include "fingerprint_device.h"
+#include "fingerprint_priv.h"
 
 #define BOOT_ID_MAX 64
 
@@ -98,12 +101,26 @@ static bool add_birth(json_t *to, int fd)
 	return tp_json_set(to, "btime-ns", nanoseconds(&t));
 }
 
-static bool add_file(json_t *to, int fd, const struct stat *st)
+/* vfat, exfat, FUSE, 9p, SMB: the next mount may number its files in another way. */
+static bool inode_is_made_up(int fd)
+{
+	static const unsigned long types[] = {
+		0x4d44, 0x2011bab0, 0x65735546, 0x01021997, 0xfe534d42, 0xff534d42,
+	};
+	struct statfs fs;
+
+	for (size_t i = 0; fstatfs(fd, &fs) == 0 && i < TP_N(types); i++) {
+		if (((unsigned long)fs.f_type & 0xffffffff) == types[i])
+			return true;
+	}
+	return false;
+}
+
+bool fingerprint_add_file(json_t *to, int fd, const struct stat *st)
 {
 	return add_birth(to, fd) &&
-	       tp_json_set(to, "kind", json_string("file")) &&
 	       tp_json_set(to, "dev", json_integer((json_int_t)st->st_dev)) &&
-	       tp_json_set(to, "ino", json_integer((json_int_t)st->st_ino)) &&
+	       (inode_is_made_up(fd) || tp_json_set(to, "ino", json_integer((json_int_t)st->st_ino))) &&
 	       tp_json_set(to, "size", json_integer((json_int_t)st->st_size)) &&
 	       tp_json_set(to, "mtime-ns", nanoseconds(&st->st_mtim)) &&
 	       tp_json_set(to, "ctime-ns", nanoseconds(&st->st_ctim));
@@ -131,7 +148,8 @@ static bool add_node(json_t *to, const struct disk_node *node, struct tp_error *
 		ok = ok && tp_json_set_str(to, "unverifiable", node->why);
 		break;
 	case DISK_FILE:
-		ok = ok && add_file(to, node->fd, &node->st);
+		ok = ok && tp_json_set(to, "kind", json_string("file")) &&
+		     fingerprint_add_file(to, node->fd, &node->st);
 		break;
 	case DISK_BLOCK:
 		ok = ok && add_device(to, node);

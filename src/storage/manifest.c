@@ -341,7 +341,7 @@ static bool is_absent(const json_t *v, const char *where, struct tp_error *err)
 	return bad(err, where, "a disk with missing files cannot be recorded");
 }
 
-/* One file of a disk: what fingerprint_equal() does not find the same is a difference anyway. */
+/* One file of a disk: what fingerprint_compare() does not find the same is a difference anyway. */
 static const struct member print_members[] = {
 	{ "file", true, is_text }, { "format", true, is_text }, { "kind", false, is_text },
 	{ "missing", false, is_absent }, { "unverifiable", false, is_text },
@@ -429,6 +429,7 @@ bool manifest_check(const json_t *manifest, struct tp_error *err)
 		{ "capabilities", false, is_words },
 		{ "ram", true, is_ram },
 		{ "disks", true, is_prints },
+		{ "nvram", false, is_prints },
 		{ "agent", false, is_bool },
 		{ "hotplug", false, is_list },
 		{ "keep", false, is_bool },

@@ -7,7 +7,7 @@
  *  qemu: {version: {major, minor, micro}, package}, machine (resolved), cpu: {model, props?},
  *  launch: {binary, args (placeholders kept), agent?, console?, disks: {ID: {file, format, read-only, options}}},
  *  vmgenid?, run-state, capabilities: [..], ram: {bytes, blocks: [{id, bytes}]},
- *  disks: {NODE: fingerprint}, agent: bool, hotplug: [..], keep: bool, warnings: [..]}
+ *  disks, nvram: {NODE: fingerprint}, agent: bool, hotplug: [..], keep: bool, warnings: [..]}
  * No environment, no secrets. Unknown members are kept and ignored.
  */
 #ifndef MANIFEST_H

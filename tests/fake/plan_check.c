@@ -106,11 +106,11 @@ static void check_offered(struct op_model_world *w, const char *id, bool disks)
 	if (!m)
 		op_model_fail(w, "manifest: %s", err.text);
 	json_object_foreach(json_object_get(m, "disks"), node, print) {
-		tp_autojson json_t *now = fingerprint_take(plan.disk, "raw", &err);
-		tp_autofree char *how = NULL;
+		struct fingerprint_change c;
 
-		if (disks && (!now || !fingerprint_equal(print, now, &how)))
-			op_model_fail(w, "disk %s is not what the manifest says: %s", node, how ? how : err.text);
+		fingerprint_check(print, NULL, &c, NULL);
+		if (disks && c.verdict != FINGERPRINT_EQUAL)
+			op_model_fail(w, "disk %s is not what the manifest says: %s", node, c.detail);
 	}
 }
 

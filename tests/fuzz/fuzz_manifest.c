@@ -15,21 +15,38 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static bool is_word(const char *how)
+{
+	static const char *const words[] = {
+		"written", "snapshotted", "resized", "rebased", "bitmap", "replaced", "device", "missing",
+		"chain", "data-file", "unverifiable",
+	};
+
+	for (size_t i = 0; how && i < TP_N(words); i++) {
+		if (strcmp(how, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Each fingerprint against each: also those that are none, as the engine compares what it reads. */
 static void compare_all(json_t *disks)
 {
+	struct fingerprint_change c;
 	const char *a, *b;
-	json_t *x, *y;
+	json_t *x, *y, *o;
 
 	json_object_foreach(disks, a, x) {
 		json_object_foreach(disks, b, y) {
-			char *how = NULL;
-
-			if (fingerprint_equal(x, y, &how))
-				assert(!how);
-			else
-				assert(how && how[0]);
-			free(how);
+			fingerprint_compare(x, y, &c);
+			assert((c.verdict == FINGERPRINT_EQUAL) == !c.how);
+			assert((c.verdict == FINGERPRINT_EQUAL) == !c.detail[0] || c.verdict == FINGERPRINT_UNPROVEN);
+			assert(!c.how || is_word(c.how));
+			assert(!c.part_how || is_word(c.part_how));
+			/* What is said of it can be sent. */
+			o = c.how ? fingerprint_change_json("disk0", NULL, &c) : json_null();
+			assert(o);
+			json_decref(o);
 		}
 	}
 }
