@@ -327,11 +327,13 @@ static bool is_it(const struct giving *g, const char *member)
 	return strlen(member) == g->n && strncmp(member, g->member, g->n) == 0;
 }
 
+/* What a verb looks at itself becomes an argument of the same name, or of its plural. */
 static void look_for_member(const struct cli_option *o, void *arg)
 {
 	struct giving *g = arg;
+	bool same = o->member ? is_it(g, o->member) : strncmp(g->member, o->name, strlen(o->name)) == 0;
 
-	g->found = g->found || (o->member && is_it(g, o->member) && json_object_get(g->cli->options, o->name));
+	g->found = g->found || (same && json_object_get(g->cli->options, o->name));
 }
 
 bool cli_gave(const struct cli *cli, const char *member)

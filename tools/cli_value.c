@@ -114,7 +114,8 @@ static void walk(const json_t *value, const char *path, const char *name, leaf_f
 	json_t *item;
 	size_t i;
 
-	if (json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0))
+	if (json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+	    (json_is_string(value) && json_string_length(value) == 0))
 		return;
 	if (is_leaf(value)) {
 		tell_leaf(path, name, value, fn, arg);

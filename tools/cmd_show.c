@@ -71,18 +71,14 @@ static void hibernation_lines(const json_t *vm)
 	const json_t *h = json_object_get(vm, "hibernation");
 	const char *state = tp_json_str(vm, "state"), *image = tp_json_str(h, "image"), *phase = tp_json_str(h, "phase");
 	bool now = state && (strcmp(state, "hibernated") == 0 || strcmp(state, "hibernating") == 0);
-	bool failed = phase && strcmp(phase, "Failed") == 0;
 	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT];
 
 	if (!json_is_object(h))
 		return;
-	if (now || failed)
-		cli_say_line(now ? "hibernation" : "last hib.", phase);
-	else
-		cli_say("%-*sover, the guest went on since", CLI_LABEL_WIDTH, "last hib.");
+	cli_say("%-*s%s%s", CLI_LABEL_WIDTH, "hibernation", now ? "" : "none now; the last one: ", phase ? phase : "-");
 	if (image && json_is_number(json_object_get(h, "bytes")))
-		cli_say("%-*s%s%s, %s of %s", CLI_LABEL_WIDTH, "", now ? "image " : "it was image ", image,
-			cli_size(json_object_get(h, "bytes"), a), cli_size(json_object_get(h, "raw-bytes"), b));
+		cli_say("%-*simage %s, %s of %s", CLI_LABEL_WIDTH, "", image, cli_size(json_object_get(h, "bytes"), a),
+			cli_size(json_object_get(h, "raw-bytes"), b));
 	member_line("  ended", h, "ended");
 	member_line("  message", h, "message");
 }

@@ -177,16 +177,16 @@ static void show_is_text(void **state)
 	struct fake_torpord *d = *state;
 
 	show(d, SHOW("running"));
-	out_has(d, "last hib.     over, the guest went on since\n              it was image web1-x, 1 MiB of 4 MiB\n");
+	out_has(d, "hibernation   none now; the last one: Hibernated\n              image web1-x, 1 MiB of 4 MiB\n");
 	out_has(d, "image         web1-y: kept, consumed, 1 MiB in pool fast\n              /pool/web1/web1-y\n");
 	out_has(d, "last exit     reason: exited\n              code: 1\n              log-tail: first\n"
 		   "                        last\n");
 	out_lacks(d, "{");
 	show(d, SHOW("hibernated"));
 	out_has(d, "hibernation   Hibernated\n              image web1-x, 1 MiB of 4 MiB\n");
-	out_lacks(d, "last hib.");
+	out_lacks(d, "none now");
 	show(d, "{'name': 'web1', 'state': 'running', 'hibernation': {'phase': 'Failed', 'message': 'no room'}}");
-	out_has(d, "last hib.     Failed\n  message     no room\n");
+	out_has(d, "hibernation   none now; the last one: Failed\n  message     no room\n");
 }
 
 static void other_things_are_text(void **state)
