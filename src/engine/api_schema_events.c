@@ -28,6 +28,10 @@
 	X(VM_IO_ERROR, "A disk reported an error. Further data as QEMU gives it.", VM) \
 	X(VM_WATCHDOG, "The guest's watchdog fired. Further data as QEMU gives it.", VM) \
 	X(AGENT, "The guest agent came or went.", VM, REQUIRED("agent", "AgentState", "what it is now")) \
+	X(CONDITION, "A condition of a VM changed its status or reason.", VM, \
+	  REQUIRED("type", "str", "StorageReserved"), REQUIRED("status", "str", "True, False, Unknown"), \
+	  REQUIRED("reason", "str", "one word"), REQUIRED("message", "str", "one sentence"), \
+	  REQUIRED("last-transition", "time", "when the status changed")) \
 	X(IMAGE, "A memory image was made, changed its state or was deleted.", \
 	  REQUIRED("vm", "any", "whose it is; null: unknown"), REQUIRED("image", "image-id", "the image"), \
 	  REQUIRED("state", "str", "an ImageState, or deleted")) \
@@ -66,7 +70,7 @@ const struct api_class api_classes[] = {
 	{ "Conflict", "now", "spec or generation differ: read it and try again" },
 	{ "Busy", "later", "another operation holds the VM (data.operation, kind, phase)" },
 	{ "InvalidState", "never", "not in this state (data.use: the verb to use)" },
-	{ "InsufficientSpace", "later", "no room in the pool (data.required, available)" },
+	{ "InsufficientSpace", "later", "no room in the pool (data.pool, required, available; quota: the one in the way)" },
 	{ "InsufficientMemory", "later", "no memory on the host (data.required, available)" },
 	{ "Timeout", "now", "not done in time; rolled back" },
 	{ "Cancelled", "now", "cancelled; rolled back" },

@@ -14,6 +14,7 @@ const struct api_type api_types_spec[] = {
 			 OPTIONAL("hibernate", "HibernateSpec", "defaults of vm-hibernate"),
 			 OPTIONAL("restore", "RestoreSpec", "defaults of vm-restore"),
 			 OPTIONAL("shutdown", "ShutdownSpec", "defaults of vm-powerdown"),
+			 OPTIONAL("storage", "StorageSpec", "room for its memory images"),
 			 OPTIONAL("labels", "{str}", "for selectors")) },
 	{ .name = "Launch", .kind = API_STRUCT, .open = true,
 	  .doc = "The machine. torpor adds its monitor, agent and console sockets, the disks, -S and "
@@ -67,6 +68,14 @@ const struct api_type api_types_spec[] = {
 	{ .name = "RestoreSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-restore.",
 	  .members = ROW(OPTIONAL("mode", "RestoreMode", "default auto"),
 			 OPTIONAL("clock", "ClockMode", "default host")) },
+	{ .name = "StorageSpec", .kind = API_STRUCT, .open = true,
+	  .doc = "Room for the VM's memory images. Standing room is for the largest image that its memory can "
+	  "give (query-capacity: worst-case), in the pool of hibernate.pool; a hibernation uses it, and it is "
+	  "taken again when the image is gone. A definition succeeds where there is no room: the condition "
+	  "StorageReserved says so and becomes True when there is.",
+	  .members = ROW(OPTIONAL("standing", "bool", "hold room from the definition on (default false)"),
+			 OPTIONAL("quota", "size", "bytes that all its images and its standing room may take, in all "
+				  "pools together (default 0: no limit); less than they take only refuses new ones")) },
 	{ .name = "ShutdownSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-powerdown.",
 	  .members = ROW(OPTIONAL("timeout", "seconds", "default 90"),
 			 OPTIONAL("on-timeout", "ShutdownOnTimeout", "default fail")) },

@@ -23,6 +23,7 @@
 #include "engine/api_state.h"
 #include "engine/ops.h"
 #include "engine/recover.h"
+#include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
@@ -86,6 +87,8 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 			vm_rest_save(vm);
 		vm_image_give_back_again(vm);
 	}
+	standing_ask_all(t);
+	standing_soon(t, true);
 }
 
 /* --- making --- */
@@ -137,6 +140,7 @@ static bool load_vms(struct torpor *t, struct tp_error *err)
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		vm_image_give_back_again(vm);
 	pools_sweep(t->pools);
+	standing_soon(t, true);
 	return true;
 }
 
@@ -157,7 +161,8 @@ static bool engine_init(struct torpor *t, const struct torpor_options *o, struct
 	t->worker = io_worker_new(t->loop, "state", err);
 	t->disks = io_worker_new(t->loop, "disks", err);
 	t->api = api_state_new(t);
-	if (!t->worker || !t->disks || !t->api)
+	t->standing = standing_new(t);
+	if (!t->worker || !t->disks || !t->api || !t->standing)
 		return tp_fail_nomem(err);
 	return open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
 }
@@ -246,6 +251,7 @@ void torpor_free(struct torpor *t)
 	t->ops = NULL;
 	while (t->vms)
 		vm_destroy(t->vms);
+	standing_free(t->standing);
 	mover_context_close(&t->mover);
 	state_dir_close(t->state);
 	free(t);

@@ -21,6 +21,7 @@
 
 struct api_state;
 struct deferred;
+struct standing_watch;
 struct sync_call;
 struct ops;
 
@@ -36,6 +37,7 @@ struct torpor {
 	struct features_cache features;	/* of QEMU binaries */
 	struct api_state *api;
 	struct ops *ops;
+	struct standing_watch *standing;
 	struct vm *vms;			/* sorted by name */
 	struct deferred *deferred;
 	struct sync_call *sync_calls;	/* verbs that wait for their answer */

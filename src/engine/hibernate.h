@@ -14,7 +14,7 @@ struct hibernate {
 	unsigned asked;			/* queries sent so far */
 	json_t *seen;			/* their answers by name; "files": of guest_disks() */
 	uint64_t ram, bound, limit;	/* bytes: RAM blocks, largest image, where the mover gives up */
-	unsigned blocks;
+	bool guaranteed;		/* the pool's file system keeps what was reserved */
 	/* Saving */
 	double paused_at;		/* monotonic */
 	int image_fd, qemu_end;		/* 0 or -1: none */

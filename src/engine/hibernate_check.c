@@ -15,12 +15,12 @@
 #include "engine/guest_disks.h"
 #include "engine/hibernate.h"
 #include "engine/launch.h"
+#include "engine/room.h"
 #include "engine/save_rate.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
 #include "migration/mig_info.h"
-#include "storage/image_bound.h"
 
 /* --- queries --- */
 
@@ -186,52 +186,42 @@ static void check_devices(struct op *op, const json_t *seen, json_t *blockers)
 			    json_string_value(json_array_get(changed, 0)));
 }
 
-/* "info ramblock": name, page size, then offset, used, total in hex. No QMP command tells them. */
-static void sum_ram(struct hibernate *h)
-{
-	const char *text = json_string_value(json_object_get(h->seen, "ramblock"));
-
-	for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		const char *end = strchr(line, '\n'), *offset = strstr(line, " 0x"), *used;
-		char *rest;
-
-		if (!offset || (end && offset > end) || !(used = strstr(offset + 3, " 0x")))
-			continue;
-		h->ram += strtoull(used + 1, &rest, 16);
-		h->blocks++;
-	}
-}
-
 static void check_bound(struct op *op, struct hibernate *h, json_t *blockers)
 {
-	sum_ram(h);
-	if (h->blocks == 0 || !image_bound(h->ram, 4096, h->blocks, 0, &h->bound))
+	const char *text = json_string_value(json_object_get(h->seen, "ramblock"));
+	struct room_size size = { .bound = 0 };
+	unsigned blocks;
+
+	if (room_ramblocks(text, &h->ram, &blocks)) {
+		room_ram_is(op_vm_of(op), h->ram, blocks);
+		room_size(op_vm_of(op), &size);
+	}
+	if (!size.exact)
 		blocker_add(blockers, "QemuError", NULL, "QEMU of VM %s does not say how large its memory is",
 			    op_vm_name(op));
-	h->limit = h->bound;
+	h->limit = h->bound = size.bound;
 }
 
 /* --- room --- */
 
 static bool look_at_room(struct job *j, struct tp_error *err)
 {
+	struct pool_demand demand = room_demand_of(j->in);
 	struct pool_shortage shortage;
 	struct pool_space space;
 	struct tp_error why = TP_ERROR_INIT;
-	struct pool_demand demand = { .vm = tp_json_str(j->in, "vm"),
-				      .bytes = (uint64_t)tp_json_int(j->in, "bytes", 0) };
+	json_t *blockers = json_array();
 
+	j->out = json_pack("{s:o}", "blockers", blockers);
 	if (!pool_regain(j->pool, tp_json_str(j->in, "instance"), err) || !pool_space(j->pool, &space, err))
 		return false;
-	j->out = json_array();
+	tp_json_set(j->out, "guaranteed", json_boolean(space.guaranteed));
+	tp_json_set_str(j->out, "fs", space.fs);
 	if (space.read_only)
-		blocker_add(j->out, "IOError", json_pack("{s:s}", "pool", pool_name(j->pool)),
+		blocker_add(blockers, "IOError", json_pack("{s:s}", "pool", pool_name(j->pool)),
 			    "pool %s (%s) is read-only", pool_name(j->pool), pool_path(j->pool));
-	else if (!tp_json_bool(j->in, "unreserved", false) &&
-		 !pool_room(j->pool, &demand, &shortage, &why))
-		blocker_add(j->out, tp_error_class(&why), json_pack("{s:I, s:I, s:s}", "required",
-				(json_int_t)shortage.required, "available", (json_int_t)shortage.available, "pool",
-				pool_name(j->pool)), "%s", why.text);
+	else if (strcmp(tp_json_str(j->in, "reserve"), "none") != 0 && !pool_room(j->pool, &demand, &shortage, &why))
+		blocker_add(blockers, tp_error_class(&why), room_shortage(&shortage, pool_name(j->pool)), "%s", why.text);
 	return true;
 }
 
@@ -239,16 +229,26 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 {
 	struct tp_error err = TP_ERROR_INIT;
 	struct engine_pool *p = pools_need(op_vm_of(op)->t->pools, hibernate_pool(op), &err);
-	json_t *blockers = json_object_get(h->seen, "blockers");
+	json_t *blockers = json_object_get(h->seen, "blockers"), *in;
 
 	if (!p) {
 		blocker_add(blockers, tp_error_class(&err), json_pack("{s:s}", "pool", hibernate_pool(op)), "%s",
 			    err.text);
 		return blockers_verdict(op, blockers);
 	}
-	return step_job(op, look_at_room, json_pack("{s:s, s:s, s:I, s:b}", "instance",
-			state_dir_instance(op_vm_of(op)->t->state), "vm", op_vm_name(op), "bytes", (json_int_t)h->bound, "unreserved",
-			strcmp(hibernate_reserve(op), "none") == 0), hibernate_pool(op), 0);
+	in = room_demand(op_vm_of(op), hibernate_pool(op), h->bound);
+	tp_json_set_str(in, "instance", state_dir_instance(op_vm_of(op)->t->state));
+	tp_json_set_str(in, "reserve", hibernate_reserve(op));
+	return step_job(op, look_at_room, in, hibernate_pool(op), 0);
+}
+
+static void take_room(struct op *op, struct hibernate *h, const json_t *seen)
+{
+	json_array_extend(json_object_get(h->seen, "blockers"), json_object_get(seen, "blockers"));
+	h->guaranteed = tp_json_bool(seen, "guaranteed", false);
+	if (!h->guaranteed && strcmp(hibernate_reserve(op), "full") == 0)
+		op_warn(op, "room in pool %s is not guaranteed: its file system (%s) may run full although it was reserved",
+			hibernate_pool(op), tp_json_str(seen, "fs"));
 }
 
 static enum op_verdict judge(struct op *op, struct hibernate *h)
@@ -281,7 +281,6 @@ static enum op_verdict ask_next(struct op *op, struct hibernate *h)
 enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev)
 {
 	struct hibernate *h = op_data(op);
-	json_t *blockers;
 
 	if (ev->type == OP_ENTER) {
 		h->image_fd = h->qemu_end = -1;
@@ -290,9 +289,8 @@ enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev)
 		return ask_next(op, h);
 	}
 	if (job_of(ev)) {
-		blockers = json_object_get(h->seen, "blockers");
-		json_array_extend(blockers, job_of(ev)->out);
-		return blockers_verdict(op, blockers);
+		take_room(op, h, job_of(ev)->out);
+		return blockers_verdict(op, json_object_get(h->seen, "blockers"));
 	}
 	if (ev->type != OP_REPLY)
 		return OP_WAIT;

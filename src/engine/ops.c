@@ -15,6 +15,7 @@
 #include "base/tp_time.h"
 #include "engine/op_journal.h"
 #include "engine/ops_priv.h"
+#include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_runtime.h"
 
@@ -550,6 +551,7 @@ void ops_run_done(struct op_run *r)
 	tp_close(&vm->journal_fd);
 	ops_remember(t, json_incref(record));
 	ops_run_free(r);
+	standing_soon(t, false);
 	vm_refresh(vm);
 	ops_event(t, record, false);
 	ops_tell(t, tp_json_str(record, "id"), record);

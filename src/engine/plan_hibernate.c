@@ -25,11 +25,12 @@
 #include "engine/guest_disks.h"
 #include "engine/hibernate.h"
 #include "engine/ops.h"
+#include "engine/room.h"
 #include "engine/spec.h"
+#include "engine/standing.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
 #include "migration/mig_info.h"
-#include "storage/image_bound.h"
 
 #define SAVE_FD "torpor-save"
 #define QEMU_HAS_SAY 1.0	/* seconds from the stream's end to the loss of QEMU being seen */
@@ -59,17 +60,25 @@ static const char *image_member(struct op *op, const char *member)
 
 static bool make_image(struct job *j, struct tp_error *err)
 {
+	struct pool_demand demand = room_demand_of(j->in);
 	struct pool_shortage shortage;
+	bool guaranteed = false;
 
-	struct pool_demand demand = { .vm = tp_json_str(j->in, "vm"),
-				      .bytes = (uint64_t)tp_json_int(j->in, "bytes", 0) };
-
-	j->fd = pool_image_create_for(j->pool, &demand, tp_json_str(j->in, "id"), tp_json_str(j->in, "reserve"), NULL,
-				      &shortage, err);
-	if (j->fd < 0 && shortage.required)
-		j->base.error_data = json_pack("{s:I, s:I, s:s}", "required", (json_int_t)shortage.required, "available",
-					       (json_int_t)shortage.available, "pool", pool_name(j->pool));
+	j->fd = pool_image_create_for(j->pool, &demand, tp_json_str(j->in, "id"), tp_json_str(j->in, "reserve"),
+				      &guaranteed, &shortage, err);
+	if (j->fd < 0)
+		j->base.error_data = room_shortage(&shortage, pool_name(j->pool));
+	j->out = json_pack("{s:b}", "guaranteed", guaranteed);
 	return j->fd >= 0;
+}
+
+/* The file system would keep what is reserved, but cannot reserve. */
+static void note_room(struct op *op, const struct hibernate *h, bool guaranteed)
+{
+	op_result(op, "guaranteed", json_boolean(guaranteed));
+	if (h->guaranteed && !guaranteed && strcmp(hibernate_reserve(op), "full") == 0)
+		op_warn(op, "room in pool %s is not guaranteed: its file system cannot allocate beforehand",
+			hibernate_pool(op));
 }
 
 /* Of a VM that was restored and never run: superseded by the new image, unless it is to be kept. */
@@ -87,6 +96,7 @@ static enum op_verdict create_image(struct op *op, const struct op_event *ev)
 	struct hibernate *h = op_data(op);
 	struct vm *vm = op_vm_of(op);
 	char id[IMAGE_ID_MAX + 1];
+	json_t *in;
 
 	if (ev->type == OP_ENTER) {
 		h->image_fd = -1;
@@ -94,19 +104,24 @@ static enum op_verdict create_image(struct op *op, const struct op_event *ev)
 		if (!op_note(op, "image", json_pack("{s:s, s:s}", "id", id, "pool", hibernate_pool(op))) ||
 		    !note_former(op))
 			return OP_FAIL;
-		return step_job(op, make_image, json_pack("{s:s, s:s, s:s, s:I}", "vm", vm->name, "id", id,
-				"reserve", hibernate_reserve(op), "bytes", (json_int_t)h->bound),
-				hibernate_pool(op), 0);
+		in = room_demand(vm, hibernate_pool(op), h->bound);
+		tp_json_set_str(in, "id", id);
+		tp_json_set_str(in, "reserve", hibernate_reserve(op));
+		return step_job(op, make_image, in, hibernate_pool(op), 0);
 	}
 	if (!job_of(ev))
 		return OP_WAIT;
 	h->image_fd = TP_STEAL_FD(job_of(ev)->fd);
+	note_room(op, h, tp_json_bool(job_of(ev)->out, "guaranteed", false));
 	return OP_NEXT;
 }
 
 static bool remove_image(struct job *j, struct tp_error *err)
 {
-	return pool_image_remove(j->pool, tp_json_str(j->in, "vm"), tp_json_str(j->in, "id"), err);
+	const char *vm = tp_json_str(j->in, "vm"), *id = tp_json_str(j->in, "id");
+
+	return tp_json_bool(j->in, "standing", false) ? pool_image_return(j->pool, vm, id, err) :
+							pool_image_remove(j->pool, vm, id, err);
 }
 
 static json_t *image_job(struct op *op)
@@ -117,12 +132,16 @@ static json_t *image_job(struct op *op)
 static enum op_verdict create_image_undo(struct op *op, const struct op_event *ev)
 {
 	struct hibernate *h = op_data(op);
+	json_t *in;
 
 	if (ev->type == OP_ENTER) {
 		if (!image_member(op, "id"))
 			return OP_NEXT;
 		step_fd_close(&h->image_fd);
-		return step_job(op, remove_image, image_job(op), image_member(op, "pool"), 0);
+		in = image_job(op);
+		/* At recovery as well: what was taken from standing room stands again. */
+		tp_json_set(in, "standing", json_boolean(standing_wanted(op_vm_of(op), image_member(op, "pool"))));
+		return step_job(op, remove_image, in, image_member(op, "pool"), 0);
 	}
 	if (ev->type != OP_IO)
 		return OP_WAIT;

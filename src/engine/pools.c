@@ -10,6 +10,7 @@
 #include "base/tp_log.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/standing.h"
 #include "engine/vm_image.h"
 
 TP_LOG_SOURCE("engine.pools");
@@ -163,6 +164,7 @@ static void look_done(void *arg, const struct tp_error *err)
 		tell(l->p, "ok");
 		for (struct vm *vm = l->p->ps->t->vms; vm; vm = vm->next)
 			vm_image_give_back_again(vm);
+		standing_soon(l->p->ps->t, true);
 	}
 	json_decref(l->entries);
 	free(l);

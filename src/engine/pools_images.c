@@ -14,6 +14,7 @@
 #include "base/tp_log.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/standing.h"
 
 TP_LOG_SOURCE("engine.pools");
 
@@ -98,6 +99,7 @@ void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id)
 		return;
 	tell_image(ps, id, tp_json_str(entry, "vm"), "deleted");
 	json_object_del(p->images, id);
+	standing_soon(ps->t, false);	/* there is room */
 }
 
 void pools_image_state(struct pools *ps, const char *id, const char *state)

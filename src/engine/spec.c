@@ -415,6 +415,16 @@ static bool check_shutdown(struct walk *w, const char *path, const json_t *value
 	return walk_object(w, path, shutdown, TP_N(shutdown), value);
 }
 
+static bool check_storage(struct walk *w, const char *path, const json_t *value)
+{
+	static const struct member storage[] = {
+		{ .name = "standing", .type = JSON_TRUE },
+		{ .name = "quota", .type = JSON_INTEGER, .min = 0, .max = 1e18 },
+	};
+
+	return walk_object(w, path, storage, TP_N(storage), value);
+}
+
 static bool check_labels(struct walk *w, const char *path, const json_t *value)
 {
 	return check_env(w, path, value);
@@ -426,12 +436,12 @@ static const struct member top[] = {
 	{ .name = "hibernate", .type = JSON_OBJECT, .check = check_hibernate },
 	{ .name = "restore", .type = JSON_OBJECT, .check = check_restore },
 	{ .name = "shutdown", .type = JSON_OBJECT, .check = check_shutdown },
+	{ .name = "storage", .type = JSON_OBJECT, .check = check_storage },
 	{ .name = "labels", .type = JSON_OBJECT, .check = check_labels },
 	/* Their features are not in this version. */
 	{ .name = "priority", .type = JSON_INTEGER, .only = "50" },
 	{ .name = "restart", .type = JSON_OBJECT,
 	  .only = "{\"on-shutdown\": \"never\", \"on-crash\": \"always\", \"on-lost\": \"never\"}" },
-	{ .name = "storage", .type = JSON_OBJECT, .only = "{\"standing\": false}" },
 	{ .name = "dump", .type = JSON_OBJECT, .only = "{}" },
 	{ .name = "snapshot", .type = JSON_OBJECT, .only = "{}" },
 	{ .name = "migration", .type = JSON_OBJECT, .only = "{}" },
@@ -464,7 +474,7 @@ static const struct { const char *path, *json; } defaults[] = {
 	{ "hibernate.level", "1" }, { "hibernate.threads", "0" }, { "hibernate.keep", "false" },
 	{ "hibernate.reserve", "\"full\"" }, { "restore.mode", "\"auto\"" }, { "restore.clock", "\"host\"" },
 	{ "shutdown.timeout", "90" }, { "shutdown.on-timeout", "\"fail\"" },
-	{ "launch.hooks.timeout", "30" }, { "launch.agent", "null" }, { "launch.console", "null" },
+	{ "storage.standing", "false" }, { "storage.quota", "0" }, { "launch.hooks.timeout", "30" }, { "launch.agent", "null" }, { "launch.console", "null" },
 };
 
 json_t *spec_get(const json_t *spec, const char *path)

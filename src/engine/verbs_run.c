@@ -9,6 +9,7 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
@@ -518,7 +519,10 @@ static bool command_owned(const char *command, const json_t *args)
 static void monitor_done(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err)
 {
 	struct sync_call *s = arg;
+	struct vm *vm = sync_vm(s);
 
+	if (vm)
+		standing_ask(vm);	/* it may have plugged memory */
 	if (err)
 		sync_error(s, err, qemu_error ? json_pack("{s:O}", "qemu", qemu_error) : NULL);
 	else

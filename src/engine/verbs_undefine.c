@@ -14,6 +14,7 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_runtime.h"
 
@@ -68,6 +69,7 @@ static void undefine_done(void *arg, const struct tp_error *err)
 	/* Its files may be half gone: it goes all the same. */
 	if (vm)
 		vm_destroy(vm);
+	standing_soon(u->t, true);
 	if (err) {
 		api_error(u->call, err, NULL);
 	} else {

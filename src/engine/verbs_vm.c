@@ -13,6 +13,7 @@
 #include "engine/ops.h"
 #include "engine/recover.h"
 #include "engine/spec.h"
+#include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_hooks.h"
 #include "engine/vm_image.h"
@@ -70,6 +71,7 @@ static void define_done(void *arg, const struct tp_error *err)
 			vm->disk_info = NULL;
 			vm_disks_look(vm);
 		}
+		standing_soon(d->t, true);
 		api_event(d->t, "VM_DEFINED", d->name, false,
 			  json_pack("{s:s, s:I, s:O}", "vm", d->name, "generation", (json_int_t)d->generation, "uid",
 				    json_object_get(d->doc, "uid")));
@@ -260,6 +262,7 @@ static void discarded(void *arg, const struct tp_error *err)
 		vm_rest_set(vm, "hibernation", NULL);
 		vm_rest_save(vm);
 		vm_refresh(vm);
+		standing_soon(vm->t, false);
 	}
 	sync_reply(s, NULL);
 }

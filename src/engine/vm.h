@@ -14,6 +14,7 @@
  *   "image": {"id", "pool", "vm"?} | absent, "consumed", "ran", "keep",
  *   "give-back": {retake, boot} (vm_image.h), "disks": {ID: {file, format}},
  *   "launched": {binary, args, disks, machine, vmgenid?, generation}, "paused-by", "last-exit",
+ *   "ram": {bytes, blocks, generation} of its last QEMU (room.h),
  *   "qemu": {pid, start, boot} | absent, "hibernation": {...}, "release-due": bool, ...}
  * "running" says that a QEMU was left running: adoption looks for it.
  */
@@ -32,6 +33,7 @@ struct torpor;
 struct vm_qemu;
 struct hook;
 struct pending_op;
+struct standing;
 
 enum vm_state {
 	VM_SHUTOFF, VM_STARTING, VM_RUNNING, VM_PAUSED, VM_SUSPENDED, VM_HIBERNATING,
@@ -66,6 +68,7 @@ struct vm {
 	struct op *op;			/* holds the VM */
 	struct pending_op *queue;	/* operations that wait for it (busy: queue) */
 	struct hook *hook;		/* the one that runs or waits to be tried again */
+	struct standing *standing;	/* standing.c; NULL: none is asked for */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
 	bool spec_damaged;		/* lost/record-damaged until vm-resolve; rest stays what it is */
 	bool recovering;		/* vm->op waits until the world is known */

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/launch.h"
 #include "engine/ops.h"
+#include "engine/standing.h"
 #include "engine/vm_runtime.h"
 #include "storage/fingerprint.h"
 
@@ -53,7 +54,7 @@ static json_t *restorable(const struct vm *vm)
 
 json_t *vm_conditions(struct vm *vm)
 {
-	json_t *list = json_array();
+	json_t *list = json_array(), *room;
 	bool lost = vm->state == VM_LOST || vm->state == VM_CRASHED;
 	bool agent = vm->qemu && vm->qemu->agent == AGENT_CONNECTED;
 
@@ -61,6 +62,8 @@ json_t *vm_conditions(struct vm *vm)
 					      lost ? vm->reason : ""));
 	json_array_append_new(list, hibernatable(vm));
 	json_array_append_new(list, restorable(vm));
+	if ((room = standing_condition(vm)))
+		json_array_append_new(list, room);
 	json_array_append_new(list, condition(vm, "AgentConnected", agent ? "True" : "False",
 					      agent ? "Ok" : "NotConnected", ""));
 	return list;

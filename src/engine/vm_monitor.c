@@ -24,6 +24,7 @@
 #include "engine/ops.h"
 #include "engine/recover.h"
 #include "engine/spec.h"
+#include "engine/standing.h"
 
 TP_LOG_SOURCE("engine.monitor");
 
@@ -86,6 +87,7 @@ void vm_monitor_ready(struct vm_qemu *q)
 	uint64_t token = q->connect_token;
 	tp_autojson json_t *data = NULL;
 
+	standing_ask(q->vm);
 	if (!token)
 		return;
 	q->connect_token = 0;
@@ -358,6 +360,13 @@ static bool changes_status(const char *name)
 	return false;
 }
 
+/* A DIMM that the guest took or gave up, or that was just plugged, by whichever monitor. */
+static bool changes_memory(const char *name)
+{
+	return strcmp(name, "ACPI_DEVICE_OST") == 0 || strcmp(name, "DEVICE_DELETED") == 0 ||
+	       strcmp(name, "MEMORY_DEVICE_SIZE_CHANGE") == 0;
+}
+
 static void on_event(struct qmp_client *c, const char *name, const json_t *data, void *arg)
 {
 	struct vm_qemu *q = arg;
@@ -383,6 +392,8 @@ static void on_event(struct qmp_client *c, const char *name, const json_t *data,
 		  json_pack("{s:s, s:s, s:O}", "vm", vm->name, "event", name, "data", data));
 	if (changes_status(name))
 		vm_poll_status(vm);
+	if (changes_memory(name))
+		standing_ask(vm);
 	if (vm->op)
 		op_deliver(vm->op, &ev);
 }

@@ -121,6 +121,8 @@ bool pool_image_return(struct pool *p, const char *vm, const char *id, struct tp
 bool pool_standing_hold(struct pool *p, const struct pool_demand *demand,
 			struct pool_shortage *shortage, struct tp_error *err);
 uint64_t pool_standing(const struct pool *p, const char *vm);	/* bytes held; 0: none */
+/* It is allocated, not only promised. */
+bool pool_standing_kept(const struct pool *p, const char *vm);
 bool pool_standing_drop(struct pool *p, const char *vm, struct tp_error *err);	/* absent is success */
 /* {VM: bytes} of all standing room in the pool. */
 json_t *pool_standing_list(const struct pool *p, struct tp_error *err);

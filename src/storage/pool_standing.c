@@ -55,6 +55,11 @@ uint64_t pool_standing(const struct pool *p, const char *vm)
 	return pool_standing_allocated(p, vm) + pool_promised(p, vm, POOL_STANDING_FOLDER);
 }
 
+bool pool_standing_kept(const struct pool *p, const char *vm)
+{
+	return pool_standing_allocated(p, vm) != 0 && !pool_promised(p, vm, POOL_STANDING_FOLDER);
+}
+
 /* ---- taken and given back ---- */
 
 /* The file, made with its folder if need be. */
@@ -144,17 +149,32 @@ static bool hold(struct pool *p, const struct pool_demand *d, struct tp_error *e
 	return held >= want || grow(p, vmfd, d, err);
 }
 
+static bool is_as_wanted(const struct pool *p, const struct pool_demand *d)
+{
+	uint64_t held = pool_standing_allocated(p, d->vm), want = d->bytes + POOL_SLACK;
+
+	if (pool_promised(p, d->vm, POOL_STANDING_FOLDER))
+		return pool_promised(p, d->vm, POOL_STANDING_FOLDER) == d->bytes;
+	return held >= want && held - want < EXCESS;
+}
+
 bool pool_standing_hold(struct pool *p, const struct pool_demand *d, struct pool_shortage *shortage,
 			struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 
+	if (shortage)
+		*shortage = (struct pool_shortage){ .required = 0 };
 	if (!tp_name_ok(d->vm))
 		return tp_fail(err, TP_EARG, "\"%s\" cannot be the name of a VM", d->vm ? d->vm : "");
+	if (!pool_writable(p, err))
+		return false;
+	/* Looked at often, and as it should be nearly always. */
+	if (is_as_wanted(p, d))
+		return true;
 	if (!pool_room(p, d, shortage, err))
 		return false;
-	return pool_promised(p, d->vm, POOL_STANDING_FOLDER) == d->bytes || hold(p, d, &why) ||
-	       pool_fail(p, &why, d->bytes + POOL_SLACK, shortage, err);
+	return hold(p, d, &why) || pool_fail(p, &why, d->bytes + POOL_SLACK, shortage, err);
 }
 
 bool pool_standing_drop(struct pool *p, const char *vm, struct tp_error *err)
