@@ -171,6 +171,7 @@ int cmd_image_rm(struct cli *cli);
 int cmd_image_file(struct cli *cli);	/* info, verify, cat */
 int cmd_pool_ls(struct cli *cli);
 int cmd_df(struct cli *cli);
+int cmd_prune(struct cli *cli);
 int cmd_host(struct cli *cli);
 int cmd_monitor(struct cli *cli);
 int cmd_raw(struct cli *cli);

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The client as a person uses it: what it says, and its exit statuses."""
 
+import os
 import re
 import threading
 
-from lib import check, equal, matches
+from lib import check, equal, matches, poll
 
 
 def no_json(text):
@@ -110,3 +111,39 @@ def test_wait_hears_of_the_failure(s):
     equal(waited[0].returncode, 1, waited[0].stderr)
     matches(waited[0].stderr, r"^torpor: vm: hibernate op-\d+ is failed: .*no space left")
     vm.expect("running")
+
+
+def test_prune(s):
+    """Two kept images, one never finished, one in use: prune takes what it is told to and nothing else."""
+    vm = s.boot()
+    kept = []
+    for _ in range(2):
+        kept.append(vm.hibernate(keep=True)["result"]["image"])
+        vm.restore()
+        vm.tick()
+    own = vm.hibernate()["result"]["image"]
+    s.daemon.stop()
+    half = os.path.join(s.daemon.pool, "vm", "vm-20200101T000000Z-00dead")
+    os.mkdir(half, 0o700)
+    with open(os.path.join(half, "memory.zst"), "wb") as file:
+        file.write(b"\0" * 4096)
+    s.start()
+
+    def ids():
+        return sorted(image["id"] for image in s.client.cmd("query-images"))
+
+    poll(lambda: len(ids()) >= 3, 10)
+    here = ids()
+    dry = s.torpor("prune", "--dry-run", "--kept", "--corrupt", "--orphans").stdout
+    equal(ids(), here)
+    for image in kept:
+        matches(dry, rf"(?m)^{image}: would be deleted \(kept after its restore\)")
+    check(own not in dry, f"the state of a hibernated VM is to go: {dry}")
+    s.torpor("prune")
+    equal(ids(), sorted([own, *kept]))
+    matches(s.torpor("prune", "--kept").stdout, r"(?m)^freed \S+ MiB: 2 images$")
+    equal(ids(), [own])
+    equal(s.torpor("prune", "--kept").stdout, "nothing is to be deleted\n")
+    before = vm.last_tick()
+    vm.restore()
+    vm.went_on(before)
