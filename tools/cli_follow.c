@@ -27,6 +27,7 @@
 #include "base/tp_json.h"
 #include "base/tp_size.h"
 #include "base/tp_time.h"
+#include "cli_damage.h"
 #include "cli_dry.h"
 #include "cli_out.h"
 #include "cli_progress.h"
@@ -58,9 +59,10 @@ struct task {
 struct follow {
 	struct cli *cli;
 	const char *command;		/* NULL: operations that are there */
+	const char *member;		/* its argument that a name goes as */
 	const json_t *arguments;
 	struct task *tasks;
-	size_t n, ended, under_way, next;
+	size_t n, ended, under_way, next, window;
 	bool interrupted, left;
 	int signals;
 	double until;
@@ -192,6 +194,8 @@ static void end_by_error(struct follow *f, struct task *t, const json_t *error)
 {
 	enum cli_status status = cli_error(f->n > 1 || f->command ? t->name : NULL, error, false);
 
+	if (f->cli->format != CLI_F_JSON)
+		cli_say_damage(error, t->name);
 	end_task(f, t, f->command ? cli_refusal(f->cli, error, status) : status, error);
 }
 
@@ -370,13 +374,13 @@ static void begin_task(struct follow *f, struct task *t)
 	}
 	t->stage = ASKED;
 	arguments = json_copy((json_t *)f->arguments);
-	tp_json_set(arguments, "name", json_string(t->name));
+	tp_json_set(arguments, f->member, json_string(t->name));
 	ask(f, t, ASK_COMMAND, f->command, arguments);
 }
 
 static void fill_window(struct follow *f)
 {
-	while (f->next < f->n && f->under_way < WINDOW && f->err.code == TP_OK)
+	while (f->next < f->n && f->under_way < f->window && f->err.code == TP_OK)
 		begin_task(f, &f->tasks[f->next++]);
 }
 
@@ -439,7 +443,7 @@ static bool subscribe(struct follow *f)
 	json_t *arguments = json_pack("{s:[s], s:b}", "events", "OPERATION", "progress", progress);
 	tp_autojson json_t *answer = NULL, *error = NULL;
 
-	if (f->command && f->n <= FILTER_MAX) {
+	if (f->command && strcmp(f->member, "name") == 0 && f->n <= FILTER_MAX) {
 		json_t *vms = json_array();
 
 		for (size_t i = 0; i < f->n; i++)
@@ -552,15 +556,26 @@ static int follow(struct follow *f, const struct cli_names *names)
 int cli_operate(struct cli *cli, const char *command, const json_t *arguments,
 		const struct cli_names *names)
 {
-	struct follow f = { .cli = cli, .command = command, .arguments = arguments };
+	struct follow f = { .cli = cli, .command = command, .member = "name", .arguments = arguments,
+			    .window = WINDOW };
 	int status = cli_online(cli);
 
 	return status == CLI_DONE ? follow(&f, names) : status;
 }
 
+int cli_operate_images(struct cli *cli, const char *command, const json_t *arguments,
+		       const struct cli_names *ids, bool in_turn)
+{
+	struct follow f = { .cli = cli, .command = command, .member = "image", .arguments = arguments,
+			    .window = in_turn ? 1 : WINDOW };
+	int status = cli_online(cli);
+
+	return status == CLI_DONE ? follow(&f, ids) : status;
+}
+
 int cli_follow(struct cli *cli, const struct cli_names *ids, double timeout)
 {
-	struct follow f = { .cli = cli, .until = timeout > 0 ? tp_now_mono() + timeout : 0 };
+	struct follow f = { .cli = cli, .window = WINDOW, .until = timeout > 0 ? tp_now_mono() + timeout : 0 };
 	int status = cli_online(cli);
 
 	return status == CLI_DONE ? follow(&f, ids) : status;

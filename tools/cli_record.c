@@ -3,6 +3,7 @@
 #include "cli_record.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/tp_buf.h"
 #include "base/tp_cleanup.h"
@@ -46,6 +47,18 @@ static double seconds_of(const json_t *record)
 	return (double)(b - a) / 1e6;
 }
 
+/* What has no state in its result is about something else than the VM's life. */
+static const char *done_word(const json_t *record)
+{
+	static const char *const words[][2] = { { "image-verify", "good" }, { "image-move", "moved" } };
+	const char *kind = tp_json_str(record, "kind");
+
+	for (size_t i = 0; kind && i < TP_N(words); i++)
+		if (strcmp(words[i][0], kind) == 0)
+			return words[i][1];
+	return "done";
+}
+
 void cli_record_say(const char *name, const json_t *record)
 {
 	const json_t *result = json_object_get(record, "result");
@@ -58,7 +71,7 @@ void cli_record_say(const char *name, const json_t *record)
 		cli_say("%s: nothing to do", vm ? vm : name);
 		return;
 	}
-	tp_buf_printf(&b, "%s: %s", vm ? vm : name, state ? state : "done");
+	tp_buf_printf(&b, "%s: %s", vm ? vm : name, state ? state : done_word(record));
 	if (seconds_of(record) >= 0)
 		tp_buf_printf(&b, " in %s", cli_span(seconds_of(record), span));
 	if (json_object_get(result, "raw-bytes")) {

@@ -59,7 +59,8 @@ enum cli_set {
 #define CLI_ONLINE (CLI_S_SOCKET | CLI_S_JSON)
 
 /* What operands name: for completion, and whether several names may be given. */
-enum cli_operand { CLI_NOTHING, CLI_VM, CLI_OPERATION, CLI_IMAGE, CLI_FILE, CLI_VERB, CLI_SHELL };
+enum cli_operand { CLI_NOTHING, CLI_VM, CLI_OPERATION, CLI_IMAGE, CLI_IMAGE_FILE, CLI_FILE, CLI_VERB,
+		   CLI_SHELL };
 
 struct cli;
 
@@ -168,10 +169,13 @@ int cmd_op_wait(struct cli *cli);
 int cmd_op_sync(struct cli *cli);
 int cmd_image_ls(struct cli *cli);
 int cmd_image_rm(struct cli *cli);
-int cmd_image_file(struct cli *cli);	/* info, verify, cat */
+int cmd_image_mv(struct cli *cli);
+int cmd_image_info(struct cli *cli);
+int cmd_image_verify(struct cli *cli);
+int cmd_image_cat(struct cli *cli);
+int cmd_image_map(struct cli *cli);
 int cmd_pool_ls(struct cli *cli);
 int cmd_df(struct cli *cli);
-int cmd_prune(struct cli *cli);
 int cmd_host(struct cli *cli);
 int cmd_monitor(struct cli *cli);
 int cmd_raw(struct cli *cli);

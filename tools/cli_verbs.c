@@ -33,6 +33,7 @@
 #define FILE_TEXT "FILE holds {\"name\", \"spec\"}, or a spec of the VM that the file is named after (NAME.json).\n" \
 		  "After -- come QEMU's arguments, of the machine only; the first word is its binary\n" \
 		  "unless it begins with '-' (default qemu-system-x86_64)."
+#define IMAGE_FILE_TEXT "FILE has a '/' in it, as ./memory.zst, and needs no torpord; without one it is an image's ID."
 #define SYNC (CLI_ONLINE | CLI_S_QUIET | CLI_S_SELECT)
 #define OPERATION (SYNC | CLI_S_OPERATION)
 
@@ -169,28 +170,28 @@ const struct cli_verb cli_verbs[] = {
 	{ .noun = "image", .name = "rm", .operands = "ID...", .min = 1, .max = CLI_MANY,
 	  .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_IMAGE, .run = cmd_image_rm, .command = "image-delete",
 	  .done = "deleted", .summary = "Delete memory images" },
-	{ .noun = "image", .name = "info", .operands = "FILE", .min = 1, .max = 1, .sets = CLI_S_JSON,
-	  .names = CLI_FILE, .run = cmd_image_file, .summary = "Show what is in an image file (without torpord)" },
-	{ .noun = "image", .name = "verify", .operands = "FILE", .min = 1, .max = 1, .sets = CLI_S_JSON,
-	  .names = CLI_FILE, .run = cmd_image_file, .summary = "Check every checksum of an image file (without torpord)" },
-	{ .noun = "image", .name = "cat", .operands = "FILE", .min = 1, .max = 1, .names = CLI_FILE,
-	  .run = cmd_image_file, .summary = "Write the plain QEMU stream of an image file (without torpord)",
+	{ .noun = "image", .name = "mv", .operands = "ID POOL", .min = 2, .max = 2,
+	  .sets = CLI_ONLINE | CLI_S_QUIET | CLI_S_OPERATION, .names = CLI_IMAGE, .run = cmd_image_mv,
+	  .command = "image-move", .summary = "Move a memory image to another pool; verified before the first is removed" },
+	{ .noun = "image", .name = "info", .operands = "FILE|ID", .min = 1, .max = 1, .sets = CLI_ONLINE,
+	  .names = CLI_IMAGE_FILE, .run = cmd_image_info, .summary = "Show what is in an image, and whose it is",
+	  .text = IMAGE_FILE_TEXT },
+	{ .noun = "image", .name = "verify", .operands = "FILE...|ID...", .min = 1, .max = CLI_MANY,
+	  .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_IMAGE_FILE, .run = cmd_image_verify,
+	  .summary = "Check all of an image, and name what is damaged", .text = IMAGE_FILE_TEXT,
+	  .options = OPTIONS({ "all", 0, CLI_FLAG, NULL, NULL, "all images that torpord knows, one after the other" }) },
+	{ .noun = "image", .name = "cat", .operands = "FILE|ID", .min = 1, .max = 1, .sets = CLI_S_SOCKET,
+	  .names = CLI_IMAGE_FILE, .run = cmd_image_cat, .summary = "Write the plain QEMU stream of an image",
+	  .text = IMAGE_FILE_TEXT,
 	  .options = OPTIONS({ "salvage", 0, CLI_FLAG, NULL, NULL, "what of a damaged one can be read" }) },
+	{ .noun = "image", .name = "map", .operands = "FILE|ID", .min = 1, .max = 1, .sets = CLI_S_SOCKET,
+	  .names = CLI_IMAGE_FILE, .run = cmd_image_map, .summary = "Draw where an image's memory is zero, or hard to compress",
+	  .text = IMAGE_FILE_TEXT,
+	  .options = OPTIONS({ "svg", 0, CLI_TEXT, "FILE|-", NULL, "as an SVG picture into this file, or to standard output" }) },
 	{ .noun = "pool", .name = "ls", .aliases = "list", .sets = CLI_S_SOCKET | CLI_S_LIST, .run = cmd_pool_ls,
 	  .command = "query-pools", .summary = "List pools" },
 	{ .name = "df", .sets = CLI_ONLINE, .run = cmd_df, .command = "query-pools",
 	  .summary = "Show the room in pools" },
-	{ .name = "prune", .operands = "[NAME]...", .max = CLI_MANY, .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_VM,
-	  .run = cmd_prune, .command = "query-images", .summary = "Delete memory images that nobody needs",
-	  .text = "Those that were never finished, and those kept after a restore beyond storage.retain of the spec; of\n"
-		  "these VMs, or all. The state of a hibernated VM never is among them.",
-	  .options = OPTIONS({ "dry-run", 0, CLI_FLAG, NULL, NULL, "only print what would be deleted, and what it frees" },
-			     { "kept", 0, CLI_FLAG, NULL, NULL, "all that were kept after a restore, too" },
-			     { "age", 0, CLI_DURATION, "TIME", NULL,
-			       "of kept images, and of --orphans, those older than this (7d, 12h)" },
-			     { "corrupt", 0, CLI_FLAG, NULL, NULL, "damaged ones, too" },
-			     { "orphans", 0, CLI_FLAG, NULL, NULL,
-			       "all images of VMs that are not defined any more, too" }) },
 	{ .name = "host", .sets = CLI_ONLINE, .run = cmd_host, .command = "query-host",
 	  .summary = "Show the host: memory, pools, QEMU" },
 	{ .name = "raw", .operands = "COMMAND [JSON]|JSON", .min = 1, .max = 2, .sets = CLI_ONLINE,

@@ -41,6 +41,7 @@ static const char *operand_words(const struct cli_verb *v)
 	case CLI_OPERATION:
 		return "torpor ops -o name 2>/dev/null";
 	case CLI_IMAGE:
+	case CLI_IMAGE_FILE:
 		return "torpor image ls -o name 2>/dev/null";
 	case CLI_SHELL:
 		return "echo bash zsh fish";
@@ -145,8 +146,9 @@ static void fish_verb(const struct cli_verb *v)
 	       v->noun ? v->noun : "", v->name, v->summary);
 	cli_each_option(v, fish_option, (void *)v);
 	if (operands)
-		printf("complete -c torpor -f -n '__torpor_verb %s%s%s' -a '(%s)'\n", v->noun ? v->noun : "",
-		       v->noun ? " " : "", v->name, operands);
+		printf("complete -c torpor %s -n '__torpor_verb %s%s%s' -a '(%s)'\n",
+		       v->names == CLI_IMAGE_FILE ? "-F" : "-f", v->noun ? v->noun : "", v->noun ? " " : "", v->name,
+		       operands);
 }
 
 static void print_fish(void)

@@ -1,294 +1,242 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * cmd_image.c - `torpor image info|verify|cat FILE`: memory images without a daemon
- */
+/* cmd_image.c - Which file an operand of the image verbs means, and what lies beside it */
 #include "cmd_image.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/tp_cleanup.h"
 #include "base/tp_error.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
-#include "base/tp_size.h"
-#include "base/tp_time.h"
-#include "migration/stream_parse.h"
-#include "storage/image_format.h"
-#include "storage/image_read.h"
-#include "storage/image_salvage.h"
+#include "cli_out.h"
+#include "cli_session.h"
+#include "storage/pool.h"
 
-enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PARTIAL = 6 };
+#define IMAGE_FILE "memory.zst"
+#define DEPTH_MAX 32		/* levels of nesting in the files beside an image */
 
-#define MACHINE_MAX 256
-
-static const char *const kinds[] = { "stopped", "live", "background-snapshot" };
-
-static int fail(const char *file, bool json, const struct tp_error *err)
+bool image_is_file(const char *operand)
 {
-	tp_autojson json_t *object = NULL;
-
-	fprintf(stderr, "torpor: %s: %s\n", file, err->text);
-	if (json) {
-		object = json_pack("{s:s, s:s}", "class", tp_error_class(err), "desc", err->text);
-		json_dumpf(object, stdout, JSON_INDENT(2));
-		putchar('\n');
-	}
-	return EXIT_FAILED;
+	return strchr(operand, '/') != NULL;
 }
 
-static int open_file(const char *file, struct tp_error *err)
+static char *join(const char *folder, const char *name)
 {
-	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	char *path;
 
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		abort();
+	return path;
+}
+
+/* ---- ids */
+
+static int no_id(const struct cli *cli, const char *operand)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (access(operand, F_OK) == 0)
+		tp_fail(&err, TP_EARG, "\"%.100s\" is taken for the id of an image; as a file it is ./%.100s", operand,
+			operand);
+	else
+		tp_fail(&err, TP_EARG, "\"%.100s\" is no id of an image (see torpor image ls), and without a '/' "
+			"no file", operand);
+	return (int)cli_failed(cli, &err);
+}
+
+static int not_known(const struct cli *cli, const char *id)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	tp_fail_class(&err, TP_EARG, "NotFound", "torpord knows no image %s", id);
+	return (int)cli_failed(cli, &err);
+}
+
+static int path_of_id(struct cli *cli, const char *id, char **path)
+{
+	tp_autojson json_t *images = NULL;
+	char vm[TP_NAME_MAX + 1];
+	json_t *image;
+	size_t i;
+	int status;
+
+	if (!pool_image_id_ok(id) || !pool_image_vm(id, vm))
+		return no_id(cli, id);
+	status = cli_ask_list(cli, "query-images", json_pack("{s:s}", "vm", vm), "id", &images);
+	if (status != CLI_DONE)
+		return status;
+	json_array_foreach(images, i, image) {
+		const char *one = tp_json_str(image, "id"), *folder = tp_json_str(image, "path");
+
+		if (one && folder && strcmp(one, id) == 0) {
+			*path = join(folder, IMAGE_FILE);
+			return CLI_DONE;
+		}
+	}
+	return not_known(cli, id);
+}
+
+int image_path(struct cli *cli, const char *operand, char **path)
+{
+	if (!image_is_file(operand))
+		return path_of_id(cli, operand, path);
+	*path = strdup(operand);
+	if (!*path)
+		abort();
+	return CLI_DONE;
+}
+
+/* ---- files */
+
+static bool is_folder(const char *path, struct tp_error *err)
+{
+	tp_autofree char *file = join(path, IMAGE_FILE);
+	struct stat st;
+
+	if (stat(file, &st) == 0)
+		return tp_fail(err, TP_EARG, "is a folder; the image is the file %s in it", IMAGE_FILE);
+	return tp_fail(err, TP_EARG, "is a folder without an image");
+}
+
+static bool openable(const char *path, const struct stat *st, struct tp_error *err)
+{
+	if (S_ISREG(st->st_mode) || S_ISBLK(st->st_mode))
+		return true;
+	return S_ISDIR(st->st_mode) ? is_folder(path, err) :
+	       tp_fail(err, TP_EARG, "is neither a file nor a block device");
+}
+
+int image_open_path(const char *path, struct tp_error *err)
+{
+	struct stat st;
+	int fd;
+
+	if (stat(path, &st) != 0) {
+		tp_fail_sys(err, errno, "cannot be opened");
+		return -1;
+	}
+	if (!openable(path, &st, err))
+		return -1;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		tp_fail_sys(err, errno, "cannot be opened");
+	/* It may be another one by now. */
+	else if (fstat(fd, &st) != 0 || !openable(path, &st, err))
+		tp_close(&fd);
 	return fd;
 }
 
-static bool print_json(json_t *object_owned)
+int image_failed(const struct cli *cli, const char *path, const struct tp_error *err)
 {
-	tp_autojson json_t *object = object_owned;
+	tp_autojson json_t *object = cli_error_object(err);
 
-	return object && !json_dumpf(object, stdout, JSON_INDENT(2)) && putchar('\n') != EOF &&
-	       !fflush(stdout);
+	return (int)cli_error(path, object, cli->format == CLI_F_JSON);
 }
 
-/* ---- info */
-
-/* The machine type, from the configuration section in the first frame; "" if it is not there. */
-static bool read_machine(const struct image *img, char machine[MACHINE_MAX], struct tp_error *err)
+json_t *image_beside(const char *path, const char *file, size_t max, struct tp_error *why)
 {
-	struct image_decoder *d = image_decoder_new(err);
-	struct stream_parser *p = d ? stream_parser_new(2 * IMAGE_FRAME_MAX, err) : NULL;
-	uint8_t *raw = p ? malloc(image_frame_raw(img, 0)) : NULL;
-	bool ok = raw && image_frame_read(img, d, 0, raw, NULL, err);
+	const char *slash = strrchr(path, '/');
+	tp_autofree char *folder = slash == path ? strdup("/") : strndup(path, slash ? (size_t)(slash - path) : 0);
+	tp_autoclose int dir = open(folder && *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct tp_error err = TP_ERROR_INIT;
+	tp_autofree char *text = NULL;
+	json_t *value = NULL;
+	size_t n;
 
-	if (p && !raw)
-		tp_fail_nomem(err);
-	if (ok) {
-		ok = stream_parse(p, raw, image_frame_raw(img, 0), err) != STREAM_FAILED;
-		snprintf(machine, MACHINE_MAX, "%s", stream_machine(p));
+	if (dir < 0)
+		return NULL;
+	text = tp_read_file(dir, file, max, &n, &err);
+	if (text)
+		value = tp_json_parse(text, n, DEPTH_MAX, &err);
+	if (value && !json_is_object(value)) {
+		json_decref(TP_STEAL(value));
+		tp_fail(&err, TP_ECORRUPT, "it is no JSON object");
 	}
-	free(raw);
-	stream_parser_free(p);
-	image_decoder_free(d);
-	return ok;
+	if (!value && err.sys != ENOENT) {
+		*why = err;
+		tp_prefix(why, "%s", file);
+	}
+	return value;
 }
 
-static const char *uuid_text(const uint8_t uuid[16], char text[33])
+/* ---- manifest and image */
+
+static void differ(json_t *list, const char *what, const char *manifest, const char *image)
 {
-	for (unsigned i = 0; i < 16; i++)
-		snprintf(text + 2 * i, 3, "%02x", uuid[i]);
-	return text;
+	json_array_append_new(list, json_sprintf("the manifest says %s %.100s, the image %s", what, manifest, image));
 }
 
-static uint64_t device_bytes(const struct image *img)
+static void differ_number(json_t *list, const char *what, int64_t manifest, uint64_t image)
 {
-	uint64_t offset, length;
-
-	return image_range(img, IMAGE_RANGE_DEVICES, 0, &offset, &length) ? length : 0;
+	if (manifest >= 0 && (uint64_t)manifest != image)
+		json_array_append_new(list, json_sprintf("the manifest says %lld %s, the image %llu",
+							 (long long)manifest, what, (unsigned long long)image));
 }
 
-static json_t *info_json(const char *file, const struct image *img, const char *machine)
+static void compare_names(json_t *list, const struct image_info *i, const json_t *manifest)
+{
+	const char *uuid = tp_json_str(manifest, "uuid"), *footer = tp_json_str(manifest, "footer");
+	char own_uuid[33], own_footer[17];
+
+	for (size_t k = 0; k < sizeof(i->uuid); k++)
+		snprintf(own_uuid + 2 * k, 3, "%02x", i->uuid[k]);
+	snprintf(own_footer, sizeof(own_footer), "%016llx", (unsigned long long)i->footer_checksum);
+	if (uuid && strcmp(uuid, own_uuid) != 0)
+		differ(list, "uuid", uuid, own_uuid);
+	if (footer && strcmp(footer, own_footer) != 0)
+		differ(list, "footer", footer, own_footer);
+}
+
+static void compare_blocks(json_t *list, const struct image *img, const json_t *blocks)
+{
+	unsigned n = image_info(img)->blocks;
+
+	if (!json_is_array(blocks))
+		return;
+	differ_number(list, "RAM blocks", (int64_t)json_array_size(blocks), n);
+	for (unsigned k = 0; k < n && k < json_array_size(blocks); k++) {
+		const char *id = tp_json_str(json_array_get(blocks, k), "id");
+
+		if (id && strcmp(id, image_block(img, k)->id) != 0)
+			differ(list, "RAM block", id, image_block(img, k)->id);
+		else
+			differ_number(list, "bytes of a RAM block",
+				      tp_json_int(json_array_get(blocks, k), "bytes", -1),
+				      image_block(img, k)->used_length);
+	}
+}
+
+/* The folders are <pool>/<vm>/<id>: a copy somewhere else has no such name. */
+static void compare_folder(json_t *list, const char *path, const char *id)
+{
+	const char *end = strrchr(path, '/'), *name = end;
+
+	while (name && name > path && name[-1] != '/')
+		name--;
+	if (!id || !name || end == name)
+		return;
+	tp_autofree char *folder = strndup(name, (size_t)(end - name));
+
+	if (folder && pool_image_id_ok(folder) && strcmp(folder, id) != 0)
+		json_array_append_new(list, json_sprintf("the manifest is that of %.100s, the folder is named %s", id,
+							 folder));
+}
+
+json_t *image_contradictions(const char *path, const struct image *img, const json_t *manifest)
 {
 	const struct image_info *i = image_info(img);
-	json_t *blocks = json_array();
-	char uuid[33], created[TP_TIME_TEXT], footer[17];
+	json_t *list = json_array();
 
-	for (unsigned n = 0; n < i->blocks; n++)
-		json_array_append_new(blocks, json_pack("{s:s, s:I}", "id", image_block(img, n)->id, "bytes",
-							(json_int_t)image_block(img, n)->used_length));
-	snprintf(footer, sizeof(footer), "%016llx", (unsigned long long)i->footer_checksum);
-	return json_pack("{s:s, s:s, s:{s:i, s:i}, s:s, s:s, s:s, s:s, s:s*, s:I, s:I, s:I, s:I,"
-			 " s:i, s:I, s:I, s:I, s:I, s:I, s:o}",
-			 "file", file, "state", "complete",
-			 "format", "major", i->major, "minor", i->minor,
-			 "layout", "stream", "uuid", uuid_text(i->uuid, uuid),
-			 "created", tp_time_format(i->created_us, created), "footer", footer,
-			 "machine", *machine ? machine : NULL,
-			 "bytes", (json_int_t)i->file_bytes, "raw-bytes", (json_int_t)i->raw_bytes,
-			 "frames", (json_int_t)i->frames, "frame-target", (json_int_t)i->frame_target,
-			 "page-size", 1 << i->page_bits, "pages", (json_int_t)i->pages,
-			 "pages-data", (json_int_t)i->pages_data,
-			 "pages-zero", (json_int_t)i->pages_zero,
-			 "index-bytes", (json_int_t)i->index_bytes,
-			 "device-bytes", (json_int_t)device_bytes(img), "blocks", blocks);
-}
-
-static void print_pages(const struct image_info *i)
-{
-	char size[TP_SIZE_TEXT], page[TP_SIZE_TEXT];
-	uint64_t absent = i->pages - i->pages_data - i->pages_zero;
-
-	printf("memory    %s in pages of %s: %llu with data, %llu zero",
-	       tp_size_format(i->pages << i->page_bits, size),
-	       tp_size_format(1ull << i->page_bits, page), (unsigned long long)i->pages_data,
-	       (unsigned long long)i->pages_zero);
-	if (absent)
-		printf(", %llu not sent", (unsigned long long)absent);
-	putchar('\n');
-}
-
-static void info_text(const char *file, const struct image *img, const char *machine)
-{
-	const struct image_info *i = image_info(img);
-	char uuid[33], created[TP_TIME_TEXT], a[TP_SIZE_TEXT], b[TP_SIZE_TEXT];
-
-	printf("file      %s\n", file);
-	printf("format    torpor memory image %u.%u, complete\n", i->major, i->minor);
-	printf("uuid      %s\n", uuid_text(i->uuid, uuid));
-	printf("created   %s\n", tp_time_format(i->created_us, created));
-	printf("machine   %s\n", *machine ? machine : "not recorded");
-	printf("stream    %s save, %s with %s of device state\n", kinds[i->stream_kind],
-	       tp_size_format(i->raw_bytes, a), tp_size_format(device_bytes(img), b));
-	printf("size      %s (%.1f %% of the stream)\n", tp_size_format(i->file_bytes, a),
-	       100.0 * (double)i->file_bytes / (double)i->raw_bytes);
-	printf("frames    %llu of about %s, index %s\n", (unsigned long long)i->frames,
-	       tp_size_format(i->frame_target, a), tp_size_format(i->index_bytes, b));
-	print_pages(i);
-	for (unsigned n = 0; n < i->blocks; n++)
-		printf("block     %s %s\n", image_block(img, n)->id,
-		       tp_size_format(image_block(img, n)->used_length, a));
-}
-
-int cmd_image_info(const char *file, bool json)
-{
-	struct tp_error err = TP_ERROR_INIT;
-	tp_autoclose int fd = open_file(file, &err);
-	struct image *img = fd < 0 ? NULL : image_open(fd, &err);
-	char machine[MACHINE_MAX] = "";
-	int status = EXIT_DONE;
-
-	if (!img || !read_machine(img, machine, &err))
-		status = fail(file, json, &err);
-	else if (json)
-		status = print_json(info_json(file, img, machine)) ? EXIT_DONE : EXIT_FAILED;
-	else
-		info_text(file, img, machine);
-	image_close(img);
-	return status;
-}
-
-/* ---- verify */
-
-static bool show_progress(void *arg, uint64_t done, uint64_t total)
-{
-	bool *shown = arg;
-
-	if (isatty(STDERR_FILENO)) {
-		fprintf(stderr, "\r%3.0f %% verified", 100.0 * (double)done / (double)total);
-		*shown = true;
-	}
-	return true;
-}
-
-static int verified(const char *file, const struct image *img, bool json)
-{
-	const struct image_info *i = image_info(img);
-	char a[TP_SIZE_TEXT];
-
-	if (json)
-		return print_json(json_pack("{s:s, s:b, s:I, s:I, s:I, s:I}", "file", file, "verified", 1,
-					    "frames", (json_int_t)i->frames, "pages", (json_int_t)i->pages,
-					    "bytes", (json_int_t)i->file_bytes, "raw-bytes",
-					    (json_int_t)i->raw_bytes)) ? EXIT_DONE : EXIT_FAILED;
-	printf("%s: good: %llu frames, %llu pages, %s\n", file, (unsigned long long)i->frames,
-	       (unsigned long long)i->pages, tp_size_format(i->file_bytes, a));
-	return EXIT_DONE;
-}
-
-int cmd_image_verify(const char *file, bool json)
-{
-	struct tp_error err = TP_ERROR_INIT;
-	tp_autoclose int fd = open_file(file, &err);
-	struct image *img = fd < 0 ? NULL : image_open(fd, &err);
-	bool shown = false, ok = img && image_verify(img, 0, show_progress, &shown, NULL, &err);
-	int status;
-
-	if (shown)
-		fputs("\r               \r", stderr);
-	status = ok ? verified(file, img, json) : fail(file, json, &err);
-	image_close(img);
-	return status;
-}
-
-/* ---- cat */
-
-static bool copy_frame(const struct image *img, struct image_decoder *d, uint64_t frame,
-		       uint8_t *buf, bool salvage, uint64_t *lost, struct tp_error *err)
-{
-	struct tp_error damage = TP_ERROR_INIT;
-
-	if (image_frame_read(img, d, frame, buf, NULL, &damage))
-		return tp_write_all(STDOUT_FILENO, buf, image_frame_raw(img, frame), err);
-	if (!salvage || damage.code != TP_ECORRUPT)
-		return tp_fail(err, damage.code, "%s", damage.text);
-	fprintf(stderr, "torpor: left out %u bytes: %s\n", image_frame_raw(img, frame), damage.text);
-	(*lost)++;
-	return true;
-}
-
-static bool copy_frames(const struct image *img, bool salvage, uint64_t *lost,
-			struct tp_error *err)
-{
-	struct image_decoder *d = image_decoder_new(err);
-	uint32_t largest = 1;
-	uint8_t *buf;
-	bool ok;
-
-	for (uint64_t i = 0; i < image_info(img)->frames; i++)
-		if (image_frame_raw(img, i) > largest)
-			largest = image_frame_raw(img, i);
-	buf = malloc(largest);
-	ok = d && (buf || tp_fail_nomem(err));
-	for (uint64_t i = 0; ok && i < image_info(img)->frames; i++)
-		ok = copy_frame(img, d, i, buf, salvage, lost, err);
-	free(buf);
-	image_decoder_free(d);
-	return ok;
-}
-
-/* Header, footer or index cannot be used: the frames are found by their own heads. */
-static int salvage_file(const char *file, int fd, const struct tp_error *why)
-{
-	struct tp_error err = TP_ERROR_INIT;
-	uint64_t good = 0, lost = 0;
-
-	fprintf(stderr, "torpor: %s: %s; looking for frames\n", file, why->text);
-	if (!image_salvage(fd, STDOUT_FILENO, &good, &lost, &err))
-		return fail(file, false, &err);
-	fprintf(stderr, "torpor: %s: %llu frames written, %llu damaged places left out\n", file,
-		(unsigned long long)good, (unsigned long long)lost);
-	return good ? EXIT_PARTIAL : EXIT_FAILED;
-}
-
-int cmd_image_cat(const char *file, bool salvage)
-{
-	struct tp_error err = TP_ERROR_INIT;
-	tp_autoclose int fd = -1;
-	struct image *img;
-	uint64_t lost = 0;
-	int status = EXIT_DONE;
-
-	if (isatty(STDOUT_FILENO)) {
-		fputs("torpor: image cat writes binary data; send it to a file or a pipe\n", stderr);
-		return EXIT_USAGE;
-	}
-	fd = open_file(file, &err);
-	img = fd < 0 ? NULL : image_open(fd, &err);
-	if (img && !copy_frames(img, salvage, &lost, &err))
-		status = fail(file, false, &err);
-	else if (!img)
-		status = fd >= 0 && salvage && err.code == TP_ECORRUPT ? salvage_file(file, fd, &err) :
-			 fail(file, false, &err);
-	else if (lost)
-		status = EXIT_PARTIAL;
-	image_close(img);
-	return status;
+	compare_names(list, i, manifest);
+	differ_number(list, "bytes", tp_json_int(manifest, "bytes", -1), i->file_bytes);
+	differ_number(list, "bytes of the stream", tp_json_int(manifest, "raw-bytes", -1), i->raw_bytes);
+	compare_blocks(list, img, tp_json_path(manifest, "ram.blocks"));
+	compare_folder(list, path, tp_json_str(manifest, "image"));
+	return list;
 }

@@ -1,19 +1,36 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * cmd_image.h - `torpor image info|verify|cat FILE`: memory images without a daemon
+ * cmd_image.h - What the verbs on image files share: info, verify, cat, map
  *
- * All print to stdout, errors as one sentence to stderr (with json also as an
- * object {"class", "desc"} to stdout), and return the exit status: 0 done, 1
- * failed, 2 usage, 4 interrupted, 6 partial (salvaged with losses).
+ * They need no torpord but to find the file of an image that is named by its id. The bytes are
+ * hostile; what is printed of them goes through cli_say() and the like.
  */
 #ifndef CMD_IMAGE_H
 #define CMD_IMAGE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
-int cmd_image_info(const char *file, bool json);
-int cmd_image_verify(const char *file, bool json);
-/* The plain QEMU stream; salvage: what of a damaged image can be read. Refuses a terminal. */
-int cmd_image_cat(const char *file, bool salvage);
+#include "cli_verb.h"
+#include "storage/image_read.h"
+
+/* An operand with a '/' is a file, any other the id of an image. */
+bool image_is_file(const char *operand);
+/* The operand's file; the caller frees. CLI_DONE, or all is said. */
+int image_path(struct cli *cli, const char *operand, char **path);
+
+/* Opens a regular file or a block device, and nothing that could block or act by being opened. */
+int image_open_path(const char *path, struct tp_error *err);
+/* "torpor: PATH: text", with --json the error object (data, borrowed, may be NULL): CLI_FAILED. */
+int image_failed(const struct cli *cli, const char *path, const struct tp_error *err);
+
+/*
+ * A JSON file of torpor's beside the image: NULL if it is not there, and then *why (a struct that is
+ * clear) only says something if it is damaged, larger than `max` bytes or cannot be read.
+ */
+json_t *image_beside(const char *path, const char *file, size_t max, struct tp_error *why);
+
+/* What manifest and image say differently, as sentences; both borrowed. A new array. */
+json_t *image_contradictions(const char *path, const struct image *img, const json_t *manifest);
 
 #endif

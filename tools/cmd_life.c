@@ -65,6 +65,10 @@ int cmd_image_rm(struct cli *cli)
 {
 	tp_autojson json_t *arguments = json_object();
 
+	for (size_t i = 0; i < cli->noperands; i++)
+		if (strchr(cli->operands[i], '/'))
+			return cli_usage(cli, "\"%.100s\" is a file; images are deleted by their id (torpor image ls)",
+					 cli->operands[i]);
 	return sync_each(cli, cli->verb->command, "image", arguments);
 }
 

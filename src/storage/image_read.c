@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/tp_cleanup.h"
 #include "base/tp_size.h"
@@ -381,6 +382,15 @@ static bool read_stored(const struct image *img, uint64_t frame, uint8_t *buf, s
 	return false;
 }
 
+static const char *decode_fault(size_t done)
+{
+	if (!ZSTD_isError(done))
+		return "it is too short";
+	if (ZSTD_getErrorCode(done) == ZSTD_error_checksum_wrong)
+		return "its checksum is not that of what it holds";
+	return ZSTD_getErrorName(done);
+}
+
 bool image_frame_decode(const struct image *img, struct image_decoder *d, uint64_t frame, void *buf,
 			uint32_t *checksum, const char **fault, struct tp_error *err)
 {
@@ -395,7 +405,7 @@ bool image_frame_decode(const struct image *img, struct image_decoder *d, uint64
 		return false;
 	done = ZSTD_decompressDCtx(d->ctx, buf, raw, d->buf, n);
 	if (ZSTD_isError(done) || done != raw) {
-		*fault = ZSTD_isError(done) ? ZSTD_getErrorName(done) : "it is too short";
+		*fault = decode_fault(done);
 		return false;
 	}
 	if (checksum)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* test_cmd_image.c - `torpor image info|verify|cat`: output, sentences, exit statuses */
+/* test_cmd_image.c - `torpor image info|verify|cat|map FILE`: output, sentences, exit statuses */
 #include "unit/storage/image_test.h"
 
 #include <fcntl.h>
 #include <jansson.h>
 
-#include "cmd_image.h"
+#include "base/tp_json.h"
+
+#include "cli_verb.h"
 
 static char path[] = "/tmp/torpor-cmd-image-XXXXXX";
 
@@ -26,7 +28,36 @@ static size_t slurp(FILE *f, char *buf, size_t max)
 	return n;
 }
 
-/* Runs a command with stdout and stderr in files. kind: 'i', 'v', 'c', 's'; json for the first two. */
+/* As by the command line "torpor image VERB ...". */
+static int run_verb(char kind, const char *file, bool json)
+{
+	static const struct { char kind; const char *verb, *option; } kinds[] = {
+		{ 'i', "info", NULL }, { 'v', "verify", NULL }, { 'c', "cat", NULL }, { 's', "cat", "--salvage" },
+		{ 'm', "map", NULL }, { 'p', "map", "--svg=-" },
+	};
+	static struct cli cli;
+	char *argv[6] = { (char *)"torpor", (char *)"image" };
+	int argc = 2, status;
+
+	for (size_t i = 0; i < TP_N(kinds); i++) {
+		if (kinds[i].kind != kind)
+			continue;
+		argv[argc++] = (char *)kinds[i].verb;
+		if (kinds[i].option)
+			argv[argc++] = (char *)kinds[i].option;
+	}
+	argv[argc++] = (char *)file;
+	if (json)
+		argv[argc++] = (char *)"--json";
+	status = cli_parse(&cli, argc, argv);
+	if (status != -1)
+		return status;
+	status = cli.verb->run(&cli);
+	cli_free(&cli);
+	return status;
+}
+
+/* Runs a command with stdout and stderr in files. */
 static void run(struct captured *c, char kind, const char *file, bool json)
 {
 	FILE *out = tmpfile(), *err = tmpfile();
@@ -36,8 +67,7 @@ static void run(struct captured *c, char kind, const char *file, bool json)
 	fflush(stderr);
 	dup2(fileno(out), 1);
 	dup2(fileno(err), 2);
-	c->status = kind == 'i' ? cmd_image_info(file, json) : kind == 'v' ? cmd_image_verify(file, json) :
-		    cmd_image_cat(file, kind == 's');
+	c->status = run_verb(kind, file, json);
 	fflush(stdout);
 	fflush(stderr);
 	dup2(saved[0], 1);
@@ -110,6 +140,12 @@ static void good_image(void **state)
 	run(&c, 'v', path, false);
 	assert_int_equal(c.status, 0);
 	assert_non_null(strstr(c.out, "good: 3 frames"));
+	run(&c, 'm', path, false);
+	assert_int_equal(c.status, 0);
+	assert_non_null(strstr(c.out, "0 -..-- \n"));
+	run(&c, 'p', path, false);
+	assert_int_equal(c.status, 0);
+	assert_memory_equal(c.out, "<svg ", 5);
 	for (const char *kind = "cs"; *kind; kind++) {
 		run(&c, *kind, path, false);
 		assert_int_equal(c.status, 0);
@@ -141,7 +177,13 @@ static void damaged_frame(void **state)
 	assert_non_null(strstr(c.err, "frame 1 at offset"));
 	o = json_loads(c.out, 0, NULL);
 	assert_string_equal(json_string_value(json_object_get(o, "class")), "Corrupt");
+	assert_int_equal(json_integer_value(tp_json_path(o, "data.damaged")), 1);
 	json_decref(o);
+	run(&c, 'v', path, false);
+	assert_int_equal(c.status, 1);
+	assert_non_null(strstr(c.out, "ram    3-4"));
+	assert_non_null(strstr(c.out, "rom    1-1"));
+	assert_non_null(strstr(c.out, "torpor image cat --salvage /tmp/torpor-cmd-image-"));
 	run(&c, 'c', path, false);
 	assert_int_equal(c.status, 1);
 	assert_int_equal(c.n, t.frame_end[0]);
@@ -150,6 +192,9 @@ static void damaged_frame(void **state)
 	assert_int_equal(c.n, t.raw.len - (t.frame_end[1] - t.frame_end[0]));
 	assert_memory_equal(c.out, t.raw.data, t.frame_end[0]);
 	assert_non_null(strstr(c.err, "left out"));
+	assert_non_null(strstr(c.err, "1 of 3 frames left out"));
+	assert_non_null(strstr(c.err, "ram: lost 8 KiB, 2 of 6 pages, from page 3 to 4"));
+	assert_non_null(strstr(c.err, "rom: lost 4 KiB, 1 of 2 pages, from page 1 to 1"));
 
 	/* With a damaged header the frames are found by themselves. */
 	flip(fd, 504);
@@ -172,7 +217,7 @@ static void nothing_to_read(void **state)
 	(void)state;
 	make_file(&t, &fd);
 	file_replace(fd, "hello", 5);
-	for (const char *kind = "ivcs"; *kind; kind++) {
+	for (const char *kind = "ivcsmp"; *kind; kind++) {
 		run(&c, *kind, path, false);
 		assert_int_equal(c.status, 1);
 		assert_int_equal(c.n, 0);
@@ -197,7 +242,7 @@ static void no_terminal(void **state)
 	fflush(stdout);
 	saved = dup(1);
 	dup2(slave, 1);
-	status = cmd_image_cat("tests/data/images/v1.0.img", false);
+	status = run_verb('c', "tests/data/images/v1.0.img", false);
 	dup2(saved, 1);
 	assert_int_equal(status, 2);
 	close(saved);
