@@ -176,6 +176,7 @@ int cmd_image_cat(struct cli *cli);
 int cmd_image_map(struct cli *cli);
 int cmd_pool_ls(struct cli *cli);
 int cmd_df(struct cli *cli);
+int cmd_prune(struct cli *cli);
 int cmd_host(struct cli *cli);
 int cmd_monitor(struct cli *cli);
 int cmd_raw(struct cli *cli);
