@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/ops.h"
 #include "engine/recover.h"
+#include "engine/selector.h"
 #include "engine/spec.h"
 #include "engine/standing.h"
 #include "engine/verbs.h"
@@ -372,31 +373,6 @@ void api_query_vm(struct api_call *call)
 }
 
 /* "a=b,c!=d,e": each term must hold on the labels. */
-static bool selected(const struct vm *vm, const char *selector)
-{
-	const json_t *labels = json_object_get(vm->spec, "labels");
-
-	while (selector && *selector) {
-		char term[256], *eq;
-		const char *value;
-		size_t n = strcspn(selector, ",");
-		bool differs;
-
-		snprintf(term, sizeof(term), "%.*s", (int)n, selector);
-		selector += n + (selector[n] == ',');
-		eq = strchr(term, '=');
-		differs = eq && eq > term && eq[-1] == '!';
-		if (eq)
-			*eq = '\0';
-		if (differs)
-			eq[-1] = '\0';
-		value = tp_json_str(labels, term);
-		if (eq ? (value && strcmp(value, eq + 1) == 0) == differs : !value)
-			return false;
-	}
-	return true;
-}
-
 static bool named(const struct vm *vm, const json_t *names)
 {
 	size_t i;
@@ -433,12 +409,19 @@ void api_query_vms(struct api_call *call)
 	const char *selector = tp_json_str(args, "selector"), *after = tp_json_str(args, "after");
 	const char *state = tp_json_str(args, "state");
 	json_int_t limit = tp_json_int(args, "limit", QUERY_VMS_LIMIT);
-	json_t *out = json_array();
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *out;
 
+	if (selector && !selector_check(selector, &err)) {
+		api_error(call, &err, json_pack("{s:s}", "argument", "selector"));
+		return;
+	}
+	out = json_array();
 	for (struct vm *vm = api_engine(call)->vms; vm; vm = vm->next) {
 		if ((json_int_t)json_array_size(out) >= limit)
 			break;
-		if ((after && strcmp(vm->name, after) <= 0) || !selected(vm, selector) || !named(vm, names) ||
+		if ((after && strcmp(vm->name, after) <= 0) || !named(vm, names) ||
+		    !selector_matches(selector, json_object_get(vm->spec, "labels")) ||
 		    (state && strcmp(vm_state_name(vm->state), state) != 0))
 			continue;
 		json_array_append_new(out, with_fields(vm_describe(vm, api_role(call) != TORPOR_ROLE_READ),
