@@ -158,7 +158,7 @@ static void good_image(void **state)
 
 static void damaged_frame(void **state)
 {
-	uint64_t first, second;
+	uint64_t first, second, index_at;
 	struct small_image t;
 	static struct captured c;
 	struct image *img;
@@ -170,6 +170,7 @@ static void damaged_frame(void **state)
 	img = image_open(fd, NULL);
 	first = image_frame_stored(img, 0);
 	second = image_frame_stored(img, 1);
+	index_at = image_info(img)->index_offset;
 	image_close(img);
 	flip(fd, (off_t)(4096 + first + second - 2));
 	run(&c, 'v', path, true);
@@ -205,6 +206,14 @@ static void damaged_frame(void **state)
 	assert_int_equal(c.status, 6);
 	assert_int_equal(c.n, t.raw.len - (t.frame_end[1] - t.frame_end[0]));
 	assert_non_null(strstr(c.err, "2 frames written, 1 damaged"));
+
+	/* With a damaged head of the index, too: its body is no part of the stream. */
+	flip(fd, (off_t)index_at);
+	flip(fd, (off_t)index_at + 8);
+	run(&c, 's', path, false);
+	assert_int_equal(c.status, 6);
+	assert_int_equal(c.n, t.raw.len - (t.frame_end[1] - t.frame_end[0]));
+	assert_non_null(strstr(c.err, "2 frames written, 2 damaged"));
 	drop_file(&t, fd);
 }
 
