@@ -150,7 +150,20 @@ const struct api_command api_commands[] = {
 	  .args = ROW(REQUIRED("image", "image-id", "the image")),
 	  .doc = "Deletes a memory image; refused for the only state of a hibernated VM (vm-discard)." },
 	{ .name = "query-pools", .role = TORPOR_ROLE_READ, .handler = api_query_pools, .returns = "[PoolInfo]",
-	  .doc = "Pools that hold memory images." },
+	  .doc = "Pools that hold memory images, sorted by name." },
+	{ .name = "pool-define", .role = TORPOR_ROLE_ADMIN, .handler = api_pool_define,
+	  .args = ROW(REQUIRED("name", "name", "the pool"),
+		      REQUIRED("path", "path", "its folder, for it alone; made (0700) if the folder above is there"),
+		      OPTIONAL("quota", "size", "bytes its images may take (default 0: no limit)"),
+		      OPTIONAL("low-water", "size", "its state is low where less is left (default: 5 % of quota or "
+			       "file system; 0: never)")),
+	  .doc = "Makes a folder a pool, durably, or changes quota and low-water of one made so. Another path is a "
+	  "Conflict unless nothing uses the pool. Answers within 10 s whatever the storage does." },
+	{ .name = "pool-undefine", .role = TORPOR_ROLE_ADMIN, .handler = api_pool_undefine,
+	  .args = ROW(REQUIRED("name", "name", "the pool")),
+	  .doc = "Forgets a pool of pool-define; nothing on disk is deleted. Refused while an operation works in it "
+	  "(Busy), it holds the state of a VM or a complete image, or a spec names it (InvalidState, data.vms, "
+	  "data.images)." },
 
 	/* --- operations --- */
 	{ .name = "query-operations", .role = TORPOR_ROLE_READ, .handler = api_query_operations,

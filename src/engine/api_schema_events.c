@@ -36,8 +36,9 @@
 	  REQUIRED("vm", "any", "whose it is; null: unknown"), REQUIRED("image", "image-id", "the image"), \
 	  REQUIRED("state", "str", "an ImageState, or deleted")) \
 	X(POOL, "A pool's state changed.", REQUIRED("pool", "name", "the pool"), \
-	  REQUIRED("state", "str", "ok, low, full, missing, read-only"), \
-	  OPTIONAL("message", "str", "why it is missing")) \
+	  REQUIRED("state", "PoolState", "what it is now"), \
+	  REQUIRED("available", "size", "bytes free at the last look"), \
+	  REQUIRED("message", "str", "why it is missing")) \
 	X(QEMU_EVENT, "An event of QEMU; comes only when event-filter names it.", VM, \
 	  REQUIRED("event", "str", "QEMU's name for it"), OPTIONAL("data", "any", "QEMU's data")) \
 	X(EVENTS_LOST, "Events were not sent, as too much waited for this connection. Passes every filter.", \

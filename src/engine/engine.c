@@ -78,7 +78,6 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 	struct torpor *t = w->data;
 
 	(void)loop, (void)events;
-	pools_recheck(t->pools);
 	for (struct vm *vm = t->vms; vm; vm = vm->next) {
 		vm_log_trim(vm);
 		if (vm->undecided)
@@ -118,7 +117,7 @@ static bool open_pools(struct torpor *t, const struct torpor_options *o, struct 
 	for (size_t i = 0; i < o->npools; i++)
 		if (!pools_add(t->pools, o->pools[i].name, o->pools[i].path, o->pools[i].quota, err))
 			return false;
-	return true;
+	return pools_load(t->pools, err);
 }
 
 static bool load_vms(struct torpor *t, struct tp_error *err)

@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "base/tp_cleanup.h"
+#include "base/tp_time.h"
 
 #define NAME_SIZE 80
 #define THREAD_NAME_SIZE 16	/* the kernel's limit */
@@ -45,6 +46,7 @@ struct io_worker {
 	pthread_cond_t work, idle;
 	struct list todo, finished;
 	bool running, abandoned, over;
+	double since;		/* monotonic: of the job that runs */
 	bool stop;		/* set by the loop's side only */
 	size_t pending;		/* loop's side only */
 	char name[NAME_SIZE];
@@ -95,6 +97,7 @@ static void destroy(struct io_worker *w)
 static void run_one(struct io_worker *w, struct job *job)
 {
 	w->running = true;
+	w->since = tp_now_mono();
 	pthread_mutex_unlock(&w->lock);
 	job->ok = job->run(job->arg, &job->err);
 	if (!job->ok && job->err.code == TP_OK)
@@ -211,11 +214,9 @@ struct io_worker *io_worker_new(struct ev_loop *loop, const char *name, struct t
 	return w;
 }
 
-/* Waits until the thread has ended, or hangs. Called with the lock held. */
-static void wait_over(struct io_worker *w, double limit)
+static struct timespec limit_from_now(double limit)
 {
 	struct timespec until;
-	int rc = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)limit;
@@ -224,8 +225,32 @@ static void wait_over(struct io_worker *w, double limit)
 		until.tv_sec++;
 		until.tv_nsec -= 1000000000;
 	}
+	return until;
+}
+
+/* Waits until the thread has ended, or hangs. Called with the lock held. */
+static void wait_over(struct io_worker *w, double limit)
+{
+	struct timespec until = limit_from_now(limit);
+	int rc = 0;
+
 	while (!w->over && rc == 0)
 		rc = pthread_cond_clockwait(&w->idle, &w->lock, CLOCK_MONOTONIC, &until);
+}
+
+bool io_worker_wait(struct io_worker *w, double limit)
+{
+	struct timespec until = limit_from_now(limit);
+	struct job *finished;
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while ((w->running || w->todo.head) && rc == 0)
+		rc = pthread_cond_clockwait(&w->idle, &w->lock, CLOCK_MONOTONIC, &until);
+	finished = list_take_all(&w->finished);
+	pthread_mutex_unlock(&w->lock);
+	complete(w, finished, false);
+	return rc == 0;
 }
 
 /* With the lock held; afterwards the worker belongs to its thread. */
@@ -303,6 +328,16 @@ bool io_worker_submit(struct io_worker *w, bool (*run)(void *arg, struct tp_erro
 size_t io_worker_pending(const struct io_worker *w)
 {
 	return w->pending;
+}
+
+double io_worker_busy(struct io_worker *w)
+{
+	double busy;
+
+	pthread_mutex_lock(&w->lock);
+	busy = w->running ? tp_now_mono() - w->since : 0;
+	pthread_mutex_unlock(&w->lock);
+	return busy;
 }
 
 const char *io_worker_name(const struct io_worker *w)

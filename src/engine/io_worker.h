@@ -29,6 +29,11 @@ bool io_worker_submit(struct io_worker *w, bool (*run)(void *arg, struct tp_erro
 		      void (*done)(void *arg, const struct tp_error *err), void *arg,
 		      struct tp_error *err);
 size_t io_worker_pending(const struct io_worker *w);
+/* How long its present job has run, in seconds; 0: none does. */
+double io_worker_busy(struct io_worker *w);
+/* Blocks until all jobs have run, then calls their completions: for the start, before the loop runs.
+ * False: the limit (seconds) came first. */
+bool io_worker_wait(struct io_worker *w, double limit);
 const char *io_worker_name(const struct io_worker *w);
 
 #endif

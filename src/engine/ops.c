@@ -275,12 +275,17 @@ void ops_append(struct torpor *t, const json_t *record)
 
 /* --- numbers --- */
 
+static enum state_edit put_number(json_t *host, void *arg)
+{
+	const uint64_t *reserved = arg;
+
+	return tp_json_set(host, "next-operation", json_integer((json_int_t)*reserved)) ? STATE_CHANGED :
+	       STATE_NO_MEMORY;
+}
+
 static bool write_numbers(struct torpor *t, uint64_t reserved, struct tp_error *err)
 {
-	tp_autojson json_t *host = state_host_read(t->state, err);
-
-	return host && tp_json_set(host, "next-operation", json_integer((json_int_t)reserved)) &&
-	       state_host_write(t->state, host, err);
+	return state_host_edit(t->state, put_number, &reserved, err);
 }
 
 static bool reserve_run(void *arg, struct tp_error *err)
@@ -550,6 +555,7 @@ void ops_run_done(struct op_run *r)
 	vm->op = NULL;
 	tp_close(&vm->journal_fd);
 	ops_remember(t, json_incref(record));
+	pools_op_ended(t->pools, op_res(r->op));
 	ops_run_free(r);
 	standing_soon(t, false);
 	vm_refresh(vm);

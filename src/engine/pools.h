@@ -2,8 +2,10 @@
 /*
  * pools.h - The engine's pools: one io_worker each, what is reserved in them, what they hold
  *
- * The catalogue (list of images) is read by the pool's worker at start and after each change, and
- * kept: queries answer from it without touching the disk.
+ * A pool comes from the configuration or from pool-define (kept in host.json). It is looked at by its
+ * worker, at the start, once a minute and after each change; what was found is kept: queries answer
+ * from it without touching the disk. A pool that is not there, or whose worker hangs in it, is
+ * "missing", is tried again by itself and keeps nothing else waiting.
  */
 #ifndef ENGINE_POOLS_H
 #define ENGINE_POOLS_H
@@ -15,24 +17,37 @@
 #include "base/tp_error.h"
 #include "storage/pool.h"
 
+struct api_call;
 struct pools;
 struct engine_pool;
 struct torpor;
 
 struct pools *pools_new(struct torpor *t);
 void pools_free(struct pools *ps);
-/* Opens at once (blocks; start-up). A pool that cannot be opened is kept as missing, with why. */
+/*
+ * A pool of the configuration. Opened within seconds (blocks; start-up) or later by itself: one that
+ * cannot be opened is kept as missing, with why.
+ */
 bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t quota, struct tp_error *err);
+/* Those of pool-define, from host.json; likewise. */
+bool pools_load(struct pools *ps, struct tp_error *err);
 struct engine_pool *pools_find(struct pools *ps, const char *name);
 /* NotFound, or IOError naming why the pool is missing. */
 struct engine_pool *pools_need(struct pools *ps, const char *name, struct tp_error *err);
-/* Tries again to open pools that are missing. */
+/* Looks at all again, now. */
 void pools_recheck(struct pools *ps);
+/* An operation with these resources (op_res) has ended: the room in its pool is looked at. */
+void pools_op_ended(struct pools *ps, const json_t *res);
 
 const char *engine_pool_name(const struct engine_pool *p);
 struct pool *engine_pool_storage(const struct engine_pool *p);	/* for jobs on its worker; NULL: missing */
 struct io_worker *engine_pool_worker(const struct engine_pool *p);
-/* Removes images that were never finished and that no operation of a VM works with. */
+/* Open, there at the last look, and its worker does not hang. */
+bool engine_pool_ready(const struct engine_pool *p);
+const char *engine_pool_state(const struct engine_pool *p);	/* "ok", "low", "full", "missing", "read-only" */
+/* Why it is missing, into text; else "". */
+const char *engine_pool_message(const struct engine_pool *p, char text[TP_TEXT_SIZE]);
+/* VMs are loaded: removes images that were never finished and that no operation of a VM works with. */
 void pools_sweep(struct pools *ps);
 
 json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools, by id */
@@ -45,5 +60,9 @@ void pools_image_state(struct pools *ps, const char *id, const char *state);
 void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, const char *id,
 			json_t *manifest);
 json_t *pools_describe(struct pools *ps);		/* query-pools, from the last look */
+
+/* pool-define and pool-undefine, of arguments that were checked; they answer the call. */
+void pools_define(struct pools *ps, struct api_call *call);
+void pools_undefine(struct pools *ps, struct api_call *call);
 
 #endif

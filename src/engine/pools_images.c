@@ -34,15 +34,16 @@ static json_t *described(const struct engine_pool *p, const json_t *entry)
 {
 	const json_t *m = json_object_get(entry, "manifest");
 	const char *state = tp_json_str(entry, "state"), *kind = tp_json_str(m, "kind");
+	bool ready = engine_pool_ready(p);
 	bool whole = state && strcmp(state, "complete") == 0, used = state && strcmp(state, "consumed") == 0;
 
 	return json_pack("{s:O, s:O, s:s, s:s?, s:s, s:s, s:s?, s:O?, s:O?, s:s?, s:b, s:s?, s:i}", "id",
 			 json_object_get(entry, "id"), "vm", json_object_get(entry, "vm"), "pool", p->name, "uid",
 			 tp_json_str(m, "uid"), "kind", used ? "kept" : kind ? kind : "hibernation", "state",
-			 p->storage ? state : "unavailable", "layout", tp_json_str(m, "layout"), "bytes",
+			 ready ? state : "unavailable", "layout", tp_json_str(m, "layout"), "bytes",
 			 json_object_get(entry, "bytes"), "raw-bytes", json_object_get(m, "raw-bytes"), "created",
-			 tp_json_str(m, "created"), "restorable", whole && p->storage, "why-not",
-			 !p->storage ? "its pool is missing" : whole ? NULL :
+			 tp_json_str(m, "created"), "restorable", whole && ready, "why-not",
+			 !ready ? "its pool is missing" : whole ? NULL :
 			 used ? "it was restored before" : "it is not whole", "clones", 0);
 }
 
@@ -100,6 +101,7 @@ void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id)
 	tell_image(ps, id, tp_json_str(entry, "vm"), "deleted");
 	json_object_del(p->images, id);
 	standing_soon(ps->t, false);	/* there is room */
+	pools_look(p, false);
 }
 
 void pools_image_state(struct pools *ps, const char *id, const char *state)
@@ -119,7 +121,7 @@ void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, cons
 	if (!p)
 		return;
 	if (!manifest) {
-		pools_look(p);
+		pools_look(p, true);
 		return;
 	}
 	json_object_set_new(p->images, id, json_pack("{s:s, s:s, s:s, s:O, s:O}", "id", id, "vm", vm, "state",
@@ -169,7 +171,7 @@ static void sweep_done(void *arg, const struct tp_error *err)
 	free(s);
 }
 
-static bool sweep_one(struct engine_pool *p, const json_t *entry)
+static bool sweep_image(struct engine_pool *p, const json_t *entry)
 {
 	struct sweep *s;
 
@@ -187,14 +189,21 @@ static bool sweep_one(struct engine_pool *p, const json_t *entry)
 	return false;
 }
 
-void pools_sweep(struct pools *ps)
+void pools_sweep_one(struct engine_pool *p)
 {
 	json_t *entry;
 	const char *id;
 	void *next;
 
+	json_object_foreach_safe(p->images, next, id, entry)
+		if (sweep_image(p, entry))
+			json_object_del(p->images, id);
+}
+
+void pools_sweep(struct pools *ps)
+{
+	ps->serving = true;
 	for (struct engine_pool *p = ps->first; p; p = p->next)
-		json_object_foreach_safe(p->images, next, id, entry)
-			if (sweep_one(p, entry))
-				json_object_del(p->images, id);
+		if (engine_pool_ready(p))
+			pools_sweep_one(p);
 }

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ TP_LOG_SOURCE("engine.state");
 struct state_dir {
 	char *path;
 	int dir, vms, lock;
+	pthread_mutex_t host;		/* held while host.json is changed */
 	char instance[UUID_TEXT];
 };
 
@@ -139,6 +141,7 @@ struct state_dir *state_dir_open(const char *path, struct tp_error *err)
 		return NULL;
 	}
 	s->dir = s->vms = s->lock = -1;
+	pthread_mutex_init(&s->host, NULL);
 	s->path = strdup(path);
 	if (!s->path) {
 		tp_fail_nomem(err);
@@ -163,6 +166,7 @@ void state_dir_close(struct state_dir *s)
 	tp_close(&s->vms);
 	tp_close(&s->lock);
 	tp_close(&s->dir);
+	pthread_mutex_destroy(&s->host);
 	free(s->path);
 	free(s);
 }
@@ -335,9 +339,33 @@ json_t *state_host_read(struct state_dir *s, struct tp_error *err)
 	return NULL;
 }
 
-bool state_host_write(struct state_dir *s, const json_t *host, struct tp_error *err)
+static bool edit_host(struct state_dir *s, enum state_edit (*edit)(json_t *host, void *arg), void *arg,
+		      struct tp_error *err)
 {
-	return write_json(s->dir, "host.json", host, err);
+	tp_autojson json_t *host = state_host_read(s, err);
+
+	if (!host)
+		return false;
+	switch (edit(host, arg)) {
+	case STATE_UNCHANGED:
+		return true;
+	case STATE_CHANGED:
+		return write_json(s->dir, "host.json", host, err);
+	case STATE_NO_MEMORY:
+		break;
+	}
+	return tp_fail_nomem(err);
+}
+
+bool state_host_edit(struct state_dir *s, enum state_edit (*edit)(json_t *host, void *arg), void *arg,
+		     struct tp_error *err)
+{
+	bool ok;
+
+	pthread_mutex_lock(&s->host);
+	ok = edit_host(s, edit, arg, err);
+	pthread_mutex_unlock(&s->host);
+	return ok;
 }
 
 /* --- ops.log --- */

@@ -35,7 +35,13 @@ json_t *state_vm_read(int vm_dirfd, const char *file, struct tp_error *err);
 bool state_vm_write(int vm_dirfd, const char *file, const json_t *value, struct tp_error *err);	/* atomic, fsync */
 bool state_vm_set_aside(int vm_dirfd, const char *file, struct tp_error *err);	/* FILE.bad-TIME */
 json_t *state_host_read(struct state_dir *s, struct tp_error *err);	/* {} when absent */
-bool state_host_write(struct state_dir *s, const json_t *host, struct tp_error *err);
+/*
+ * edit changes its own part of host.json, which is written if it says so. Blocks; from any thread, one at
+ * a time.
+ */
+enum state_edit { STATE_UNCHANGED, STATE_CHANGED, STATE_NO_MEMORY };
+bool state_host_edit(struct state_dir *s, enum state_edit (*edit)(json_t *host, void *arg), void *arg,
+		     struct tp_error *err);
 /* ops.log: one JSON line an ended operation. */
 json_t *state_ops_read(struct state_dir *s, struct tp_error *err);	/* array, oldest first, damaged lines skipped */
 bool state_ops_append(struct state_dir *s, const json_t *record, struct tp_error *err);

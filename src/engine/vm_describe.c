@@ -40,11 +40,16 @@ static json_t *hibernatable(const struct vm *vm)
 static json_t *restorable(const struct vm *vm)
 {
 	const json_t *image = json_object_get(vm->rest, "image");
+	const char *pool = tp_json_str(image, "pool");
+	struct engine_pool *p = pool ? pools_find(vm->t->pools, pool) : NULL;
 	const json_t *entry = image ? pools_image(vm->t->pools, tp_json_str(image, "id"), NULL) : NULL;
 	const char *state = tp_json_str(entry, "state");
+	char why[TP_TEXT_SIZE];
 
 	if (vm->state != VM_HIBERNATED)
 		return condition(vm, "Restorable", "False", "NotHibernated", "the VM is not hibernated");
+	if (p && !engine_pool_ready(p))
+		return condition(vm, "Restorable", "False", "PoolMissing", engine_pool_message(p, why));
 	if (!state)
 		return condition(vm, "Restorable", "False", "ImageUnavailable", "its image or the image's pool is missing");
 	if (strcmp(state, "complete") != 0)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/tp_cleanup.h"
+#include "pool_open.h"
 #include "pool_priv.h"
 
 /* ---- opening ---- */
@@ -31,28 +32,33 @@ static bool private_enough(const struct pool *p, const struct stat *st, struct t
 }
 
 /* The new folder is durable once its parent is. */
-static bool make_folder(const struct pool *p, struct tp_error *err)
+static bool make_folder(struct pool *p, bool all, struct tp_error *err)
 {
 	tp_autofree char *copy = strdup(p->path);
 	tp_autoclose int fd = -1, parent = -1;
+	char *above = copy ? dirname(copy) : NULL;
 
 	if (!copy)
 		return tp_fail_nomem(err);
+	if (!all && access(above, F_OK) != 0)
+		return tp_fail_sys(err, errno, "pool \"%s\": the folder %s, in which it would be made", p->name,
+				   above);
 	fd = tp_mkdirs(p->path, err);
 	if (fd < 0)
 		return tp_prefix(err, "pool \"%s\"", p->name);
-	parent = tp_open_dir(dirname(copy), err);
+	p->made = true;
+	parent = tp_open_dir(above, err);
 	return parent >= 0 && tp_fsync(parent, p->path, err);
 }
 
-static bool open_folder(struct pool *p, bool create, struct tp_error *err)
+static bool open_folder(struct pool *p, enum pool_opening_mode mode, struct tp_error *err)
 {
 	struct stat st;
 
 	if (lstat(p->path, &st) != 0) {
-		if (errno != ENOENT || !create)
+		if (errno != ENOENT || mode == POOL_FIND || mode == POOL_KNOWN)
 			return tp_fail_sys(err, errno, "pool \"%s\": %s", p->name, p->path);
-		if (!make_folder(p, err))
+		if (!make_folder(p, mode == POOL_MAKE_ALL, err))
 			return false;
 	} else if (S_ISLNK(st.st_mode)) {
 		return tp_fail(err, TP_ESYS, "pool \"%s\": %s is a symbolic link; name the folder itself",
@@ -68,9 +74,31 @@ static bool open_folder(struct pool *p, bool create, struct tp_error *err)
 	return private_enough(p, &st, err);
 }
 
-struct pool *pool_open(const char *name, const char *path, uint64_t quota, const char *instance,
-		       bool create, struct tp_error *err)
+/* What a lost mount leaves bare has no owner file. */
+static bool known(const struct pool *p, struct tp_error *err)
 {
+	if (faccessat(p->dirfd, POOL_OWNER_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return true;
+	return tp_fail(err, TP_ESYS, "pool \"%s\": %s has no file " POOL_OWNER_FILE ": its file system is not "
+		       "mounted, or this is another folder", p->name, p->path);
+}
+
+static bool settle(struct pool *p, const struct pool_opening *how, struct tp_error *err)
+{
+	struct pool_place place;
+
+	if (how->mode == POOL_KNOWN && !known(p, err))
+		return false;
+	if (!pool_place_of(p->dirfd, &place, err) ||
+	    !pool_place_free(p->path, &place, how->others, how->n_others, err) ||
+	    !pool_place_no_pool_above(p->dirfd, p->path, err))
+		return tp_prefix(err, "pool \"%s\"", p->name);
+	return true;
+}
+
+struct pool *pool_open_as(const struct pool_opening *how, struct tp_error *err)
+{
+	const char *name = how->name, *path = how->path;
 	struct pool *p;
 
 	if (!tp_name_ok(name) || !path || path[0] != '/') {
@@ -82,7 +110,7 @@ struct pool *pool_open(const char *name, const char *path, uint64_t quota, const
 	if (!p)
 		return tp_fail_nomem(err), NULL;
 	p->dirfd = p->lockfd = -1;
-	p->quota = quota;
+	p->quota = how->quota;
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	p->path = strdup(path);
 	if (!p->path) {
@@ -92,11 +120,30 @@ struct pool *pool_open(const char *name, const char *path, uint64_t quota, const
 	/* "/pool/" would have lstat() follow a link. */
 	for (size_t n = strlen(p->path); n > 1 && p->path[n - 1] == '/'; n--)
 		p->path[n - 1] = 0;
-	if (open_folder(p, create, err) && pool_lock(p, instance, err))
+	if (open_folder(p, how->mode, err) && settle(p, how, err) && pool_lock(p, how->instance, err))
 		return p;
 error:
-	pool_close(p);
+	pool_unmake(p);
 	return NULL;
+}
+
+struct pool *pool_open(const char *name, const char *path, uint64_t quota, const char *instance,
+		       bool create, struct tp_error *err)
+{
+	struct pool_opening how = { .name = name, .path = path, .quota = quota, .instance = instance,
+				    .mode = create ? POOL_MAKE_ALL : POOL_FIND };
+
+	return pool_open_as(&how, err);
+}
+
+/* Only what is empty goes, and an owner file only while its lock is ours. */
+void pool_unmake(struct pool *p)
+{
+	if (p && p->made_owner)
+		unlinkat(p->dirfd, POOL_OWNER_FILE, 0);
+	if (p && p->made)
+		rmdir(p->path);
+	pool_close(p);
 }
 
 void pool_close(struct pool *p)
@@ -123,6 +170,16 @@ const char *pool_path(const struct pool *p)
 int pool_dirfd(const struct pool *p)
 {
 	return p->dirfd;
+}
+
+void pool_set_quota(struct pool *p, uint64_t quota)
+{
+	p->quota = quota;
+}
+
+bool pool_where(const struct pool *p, struct pool_place *place, struct tp_error *err)
+{
+	return pool_place_of(p->dirfd, place, err);
 }
 
 bool pool_present(const struct pool *p, struct tp_error *err)

@@ -148,7 +148,12 @@ static bool open_owner(struct pool *p, struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 
-	p->lockfd = tp_openat(p->dirfd, POOL_OWNER_FILE, O_RDWR | O_CREAT | O_NONBLOCK, 0600, &why);
+	p->lockfd = tp_openat(p->dirfd, POOL_OWNER_FILE, O_RDWR | O_CREAT | O_EXCL | O_NONBLOCK, 0600, &why);
+	p->made_owner = p->lockfd >= 0;
+	if (why.sys == EEXIST) {
+		tp_error_clear(&why);
+		p->lockfd = tp_openat(p->dirfd, POOL_OWNER_FILE, O_RDWR | O_NONBLOCK, 0, &why);
+	}
 	if (p->lockfd < 0 && (why.sys == EROFS || why.sys == EACCES)) {
 		p->read_only = true;
 		tp_error_clear(&why);
@@ -180,6 +185,7 @@ bool pool_lock(struct pool *p, const char *instance, struct tp_error *err)
 		if (errno != EWOULDBLOCK)
 			return tp_fail_sys(err, errno, "pool \"%s\": lock %s/%s", p->name, p->path,
 					   POOL_OWNER_FILE);
+		p->made_owner = false;	/* who has locked it owns it */
 		owner = read_owner(p->lockfd);
 		return held_by(p, owner, err);
 	}

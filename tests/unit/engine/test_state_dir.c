@@ -216,8 +216,25 @@ static void test_damaged(void **state)
 	state_dir_close(s);
 }
 
+static enum state_edit add_seven(json_t *host, void *arg)
+{
+	const char *member = arg;
+
+	if (json_object_get(host, member))
+		return STATE_UNCHANGED;
+	return json_object_set_new(host, member, json_integer(7)) == 0 ? STATE_CHANGED : STATE_NO_MEMORY;
+}
+
+static enum state_edit no_memory(json_t *host, void *arg)
+{
+	json_object_clear(host);
+	(void)arg;
+	return STATE_NO_MEMORY;
+}
+
 static void test_host(void **state)
 {
+	static char number[] = "next-operation", other[] = "other";
 	struct box *b = *state;
 	struct state_dir *s = open_state(b);
 	tp_autojson json_t *none = NULL, *host = json_pack("{s:i}", "next-operation", 7), *back = NULL;
@@ -225,10 +242,16 @@ static void test_host(void **state)
 
 	none = state_host_read(s, &err);
 	assert_int_equal(json_object_size(none), 0);
-	assert_true(state_host_write(s, host, &err));
+	assert_true(state_host_edit(s, add_seven, number, &err));
+	assert_true(state_host_edit(s, add_seven, number, &err));
+	assert_false(state_host_edit(s, no_memory, NULL, &err));
+	tp_error_clear(&err);
 	back = state_host_read(s, &err);
 	assert_true(json_equal(back, host));
 	put(b, "host.json", "nonsense");
+	assert_false(state_host_edit(s, add_seven, other, &err));
+	assert_int_equal(err.code, TP_ECORRUPT);
+	tp_error_clear(&err);
 	assert_null(state_host_read(s, &err));
 	assert_int_equal(err.code, TP_ECORRUPT);
 	state_dir_close(s);
