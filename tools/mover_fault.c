@@ -73,7 +73,7 @@ bool fault_setup(const struct mover_request *r, struct tp_error *err)
 		return tp_fail(err, TP_EARG, "mover request: no fault \"%s\"", text);
 	/* The kernel makes the write that crosses it short and the next one fail. */
 	limit = (struct rlimit){ wanted_bytes, wanted_bytes };
-	if (wanted == IO_ERROR_BYTES && !strcmp(r->job, "save") &&
+	if (wanted == IO_ERROR_BYTES && (!strcmp(r->job, "save") || !strcmp(r->job, "copy")) &&
 	    setrlimit(RLIMIT_FSIZE, &limit) < 0)
 		return tp_fail_sys(err, errno, "set the limit of file size");
 	return true;

@@ -4,7 +4,7 @@
  *
  * The request's member "fault" asks for one: "die-after-hello", "die-after-sealed",
  * "die-at-bytes:N", "stall-at-bytes:N", "io-error-at-bytes:N". Dying is by SIGKILL. N counts
- * bytes of the raw stream, for io-error of a save bytes of the image file. Other builds refuse
+ * bytes of the raw stream; of a copy, and for io-error of a save, bytes of the image file. Other builds refuse
  * the member.
  */
 #ifndef MOVER_FAULT_H

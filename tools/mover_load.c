@@ -41,7 +41,7 @@ static bool read_options(const struct mover_request *r, struct load_pump_options
 			 struct tp_error *err)
 {
 	return mover_request_stream(r, &o->stream_fd, err) &&
-	       mover_request_image(r, false, &o->image_fd, err) &&
+	       mover_request_file(r, "image", false, &o->image_fd, err) &&
 	       job_threads(r, &o->threads, err) &&
 	       mover_request_bool(r, "hold", false, &o->hold, err);
 }

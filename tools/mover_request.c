@@ -138,21 +138,22 @@ bool mover_request_stream(const struct mover_request *r, int *fd, struct tp_erro
 	return true;
 }
 
-bool mover_request_image(const struct mover_request *r, bool writable, int *fd,
-			 struct tp_error *err)
+bool mover_request_file(const struct mover_request *r, const char *name, bool writable, int *fd,
+			struct tp_error *err)
 {
-	int file = mover_request_fd(r, "image");
+	int file = mover_request_fd(r, name);
 	int mode = fcntl(file, F_GETFL);
 	struct stat st;
 
 	if (mode < 0 || fstat(file, &st) < 0)
-		return tp_fail_sys(err, errno, "mover request: \"image\"");
+		return tp_fail_sys(err, errno, "mover request: \"%s\"", name);
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return refuse(err, "\"image\" is neither a file nor a block device");
+		return tp_fail(err, TP_EARG, "mover request: \"%s\" is neither a file nor a block device",
+			       name);
 	mode &= O_ACCMODE;
 	if (writable ? mode != O_RDWR : mode == O_WRONLY)
-		return refuse(err, writable ? "\"image\" cannot be written" :
-					      "\"image\" cannot be read");
+		return tp_fail(err, TP_EARG, "mover request: \"%s\" cannot be %s", name,
+			       writable ? "written" : "read");
 	*fd = file;
 	return true;
 }

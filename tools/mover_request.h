@@ -34,9 +34,9 @@ bool mover_request_number(const struct mover_request *r, const char *key, uint64
 			  uint64_t max, uint64_t *value, struct tp_error *err);
 bool mover_request_bool(const struct mover_request *r, const char *key, bool otherwise,
 			bool *value, struct tp_error *err);
-/* fd "stream" is a connected stream socket, "image" a file or block device. */
+/* fd "stream" is a connected stream socket; that of a file or block device. */
 bool mover_request_stream(const struct mover_request *r, int *fd, struct tp_error *err);
-bool mover_request_image(const struct mover_request *r, bool writable, int *fd,
-			 struct tp_error *err);
+bool mover_request_file(const struct mover_request *r, const char *name, bool writable, int *fd,
+			struct tp_error *err);
 
 #endif

@@ -102,7 +102,7 @@ static bool read_level(const struct mover_request *r, int *level, struct tp_erro
 static bool read_options(const struct mover_request *r, struct save *s, struct tp_error *err)
 {
 	return mover_request_stream(r, &s->o.stream_fd, err) &&
-	       mover_request_image(r, true, &s->o.image_fd, err) &&
+	       mover_request_file(r, "image", true, &s->o.image_fd, err) &&
 	       read_uuid(r, s->o.uuid, err) && read_level(r, &s->o.level, err) &&
 	       job_threads(r, &s->o.threads, err) &&
 	       mover_request_bool(r, "return-path", true, &s->o.return_path, err) &&

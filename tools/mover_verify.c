@@ -74,7 +74,7 @@ void job_verify(const struct mover_request *r, struct control *c)
 	unsigned threads;
 	int fd;
 
-	if (!mover_request_image(r, false, &fd, &err) || !job_threads(r, &threads, &err))
+	if (!mover_request_file(r, "image", false, &fd, &err) || !job_threads(r, &threads, &err))
 		job_fail(c, &err);
 	img = image_open(fd, &err);
 	if (!img)

@@ -10,8 +10,8 @@
  *
  * launch, hook, tool   stay single-threaded and become another program
  *                      (mover_exec.c).
- * save, load, verify   read what a guest or a stranger made: they enter the
- *                      sandbox (mover_sandbox.c) before the first byte of it,
+ * save, load, verify,  read what a guest or a stranger made: they enter the
+ * copy                 sandbox (mover_sandbox.c) before the first byte of it,
  *                      say hello and run with the control thread
  *                      (mover_control.c) beside them.
  *
@@ -54,6 +54,7 @@ static const struct job jobs[] = {
 	{ "save", { "stream", "image" }, job_save },
 	{ "load", { "stream", "image" }, job_load },
 	{ "verify", { "image" }, job_verify },
+	{ "copy", { "source", "image" }, job_copy },
 	{ "launch", { NULL }, NULL },
 	{ "hook", { NULL }, NULL },
 	{ "tool", { NULL }, NULL },

@@ -70,7 +70,7 @@ json_t *api_schema_full(void);		/* with docs: torpor_schema(), docs/schema.md */
 	X(vm_start) X(vm_pause) X(vm_resume) X(vm_reset) X(vm_powerdown) X(vm_quit) X(vm_monitor) \
 	X(vm_hibernate) X(vm_restore) \
 	/* verbs_image.c */ \
-	X(query_images) X(image_delete) \
+	X(query_images) X(image_delete) X(image_verify) X(image_move) \
 	/* verbs_pool.c */ \
 	X(query_pools) X(pool_define) X(pool_undefine) \
 	/* verbs_op.c */ \

@@ -147,8 +147,26 @@ const struct api_command api_commands[] = {
 		      OPTIONAL("after", "image-id", "only ids that sort after this one")),
 	  .doc = "Memory images, sorted by id." },
 	{ .name = "image-delete", .role = TORPOR_ROLE_OPERATE, .handler = api_image_delete,
+	  .args = ROW(REQUIRED("image", "image-id", "the image"),
+		      OPTIONAL("pool", "name", "what this pool has of it: an unfinished copy of a move (default: the "
+			       "image, wherever it is)")),
+	  .doc = "Deletes a memory image; refused for the only state of a hibernated VM (vm-discard), and (Busy) "
+	  "for an image that an operation works with." },
+	{ .name = "image-verify", .role = TORPOR_ROLE_OPERATE, .operation = true,
+	  .handler = api_image_verify, .returns = "OperationReply",
 	  .args = ROW(REQUIRED("image", "image-id", "the image")),
-	  .doc = "Deletes a memory image; refused for the only state of a hibernated VM (vm-discard)." },
+	  .doc = "Reads all of an image, in the background: every frame, the index, the footer, and whether its "
+	  "manifest describes it. Holds no VM, which need not be defined any more; two run at once, more wait. Good: "
+	  "the image's \"verified\" time. Damaged: Corrupt with data.damage, and the image is corrupt until a later "
+	  "verification succeeds. Result: image, frames, pages, bytes, raw-bytes, seconds. It has no deadline "
+	  "but the one given. The engine's end ends it: cancelled, or without a record where the engine was killed." },
+	{ .name = "image-move", .role = TORPOR_ROLE_OPERATE, .operation = true,
+	  .handler = api_image_move, .returns = "OperationReply",
+	  .args = ROW(REQUIRED("image", "image-id", "the image; its VM must be defined, in whatever state"),
+		      REQUIRED("pool", "name", "where it is to be")),
+	  .doc = "Copies an image into another pool, checks the copy, then removes it from the pool where it was. "
+	  "What an interrupted move has copied stays there (partial); the next one to that pool goes on with "
+	  "it. Result: image, pool, bytes, copied-bytes, kept-bytes, seconds. It has no deadline but the one given." },
 	{ .name = "query-pools", .role = TORPOR_ROLE_READ, .handler = api_query_pools, .returns = "[PoolInfo]",
 	  .doc = "Pools that hold memory images, sorted by name." },
 	{ .name = "pool-define", .role = TORPOR_ROLE_ADMIN, .handler = api_pool_define,

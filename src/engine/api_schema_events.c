@@ -29,12 +29,14 @@
 	X(VM_WATCHDOG, "The guest's watchdog fired. Further data as QEMU gives it.", VM) \
 	X(AGENT, "The guest agent came or went.", VM, REQUIRED("agent", "AgentState", "what it is now")) \
 	X(CONDITION, "A condition of a VM changed its status or reason.", VM, \
-	  REQUIRED("type", "str", "StorageReserved"), REQUIRED("status", "str", "True, False, Unknown"), \
+	  REQUIRED("type", "str", "StorageReserved, Restorable"), REQUIRED("status", "str", "True, False, Unknown"), \
 	  REQUIRED("reason", "str", "one word"), REQUIRED("message", "str", "one sentence"), \
 	  REQUIRED("last-transition", "time", "when the status changed")) \
 	X(IMAGE, "A memory image was made, changed its state or was deleted.", \
 	  REQUIRED("vm", "any", "whose it is; null: unknown"), REQUIRED("image", "image-id", "the image"), \
-	  REQUIRED("state", "str", "an ImageState, or deleted")) \
+	  REQUIRED("state", "str", "an ImageState, or deleted"), \
+	  OPTIONAL("pool", "name", "where"), \
+	  OPTIONAL("reason", "str", "moved, verified, retain.count, retain.age, copy; none: on request")) \
 	X(POOL, "A pool's state changed.", REQUIRED("pool", "name", "the pool"), \
 	  REQUIRED("state", "PoolState", "what it is now"), \
 	  REQUIRED("available", "size", "bytes free at the last look"), \

@@ -75,7 +75,13 @@ const struct api_type api_types_spec[] = {
 	  "StorageReserved says so and becomes True when there is.",
 	  .members = ROW(OPTIONAL("standing", "bool", "hold room from the definition on (default false)"),
 			 OPTIONAL("quota", "size", "bytes that all its images and its standing room may take, in all "
-				  "pools together (default 0: no limit); less than they take only refuses new ones")) },
+				  "pools together (default 0: no limit); less than they take only refuses new ones"),
+			 OPTIONAL("retain", "RetainSpec", "which kept images stay (default: all)")) },
+	{ .name = "RetainSpec", .kind = API_STRUCT, .open = true,
+	  .doc = "Kept images, those that were restored before, that are too many or too old are deleted: after each "
+	  "operation on the VM and hourly. Never the state of a hibernated VM, never one that is in use.",
+	  .members = ROW(OPTIONAL("count", "int", "so many stay, the newest"),
+			 OPTIONAL("age", "seconds", "since they were saved")) },
 	{ .name = "ShutdownSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-powerdown.",
 	  .members = ROW(OPTIONAL("timeout", "seconds", "default 90"),
 			 OPTIONAL("on-timeout", "ShutdownOnTimeout", "default fail")) },

@@ -21,8 +21,11 @@
 #include "base/tp_time.h"
 #include "engine/api.h"
 #include "engine/api_state.h"
+#include "engine/left_behind.h"
 #include "engine/ops.h"
 #include "engine/recover.h"
+#include "engine/restorable.h"
+#include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_image.h"
@@ -31,6 +34,7 @@
 TP_LOG_SOURCE("engine");
 
 #define HOUSEKEEPING_EVERY 30.0		/* seconds */
+#define IMAGES_LOOK_EVERY 120		/* of them: an hour */
 #define WORKER_WAIT 5.0
 #define CLOSING_LOOK 0.02
 
@@ -86,6 +90,10 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 			vm_rest_save(vm);
 		vm_image_give_back_again(vm);
 	}
+	if (++t->housekeepings % IMAGES_LOOK_EVERY == 0) {
+		restorable_check_all(t);
+		retain_all(t);
+	}
 	standing_ask_all(t);
 	standing_soon(t, true);
 }
@@ -139,6 +147,8 @@ static bool load_vms(struct torpor *t, struct tp_error *err)
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		vm_image_give_back_again(vm);
 	pools_sweep(t->pools);
+	restorable_check_all(t);
+	retain_all(t);
 	standing_soon(t, true);
 	return true;
 }
@@ -163,7 +173,7 @@ static bool engine_init(struct torpor *t, const struct torpor_options *o, struct
 	t->standing = standing_new(t);
 	if (!t->worker || !t->disks || !t->api || !t->standing)
 		return tp_fail_nomem(err);
-	return open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
+	return left_behind_load(t, err) && open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
 }
 
 static void closing_cb(struct ev_loop *loop, struct ev_timer *w, int events)
@@ -251,6 +261,7 @@ void torpor_free(struct torpor *t)
 	while (t->vms)
 		vm_destroy(t->vms);
 	standing_free(t->standing);
+	json_decref(t->left_behind);
 	mover_context_close(&t->mover);
 	state_dir_close(t->state);
 	free(t);

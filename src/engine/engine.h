@@ -34,6 +34,7 @@ struct torpor {
 	struct io_worker *worker;	/* of the state directory */
 	struct io_worker *disks;	/* of guests' disks */
 	struct pools *pools;
+	json_t *left_behind;		/* left_behind.h */
 	struct features_cache features;	/* of QEMU binaries */
 	struct api_state *api;
 	struct ops *ops;
@@ -43,6 +44,7 @@ struct torpor {
 	struct sync_call *sync_calls;	/* verbs that wait for their answer */
 	uint64_t started_us;
 	bool closing;			/* torpor_shutdown was called: no new operations */
+	unsigned housekeepings;		/* so many were there */
 	struct ev_timer housekeeping;	/* log sizes, retries, once a minute */
 	struct ev_timer closing_timer;
 	double closing_until;		/* monotonic */

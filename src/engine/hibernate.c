@@ -52,18 +52,6 @@ void hibernate_uuid(char *text, size_t size)
 		snprintf(text + 2 * i, 3, "%02x", raw[i]);
 }
 
-void hibernate_fault(struct op *op, json_t *request)
-{
-#ifdef TP_FAULTS
-	const char *fault = tp_json_str(json_object_get(op_vm_of(op)->spec, "labels"), "x-mover-fault");
-
-	if (fault)
-		tp_json_set_str(request, "fault", fault);
-#else
-	(void)op, (void)request;
-#endif
-}
-
 static json_t *launch_of(const json_t *launched)
 {
 	return json_pack("{s:O, s:O, s:O, s:O*, s:O*}", "binary", json_object_get(launched, "binary"), "args",

@@ -34,6 +34,5 @@ json_t *hibernate_manifest(struct op *op);			/* new */
 json_t *hibernate_summary(struct op *op, double pause);		/* new: query-vm.hibernation */
 void hibernate_uuid(char *text, size_t size);
 void hibernate_ended(struct op *op);
-void hibernate_fault(struct op *op, json_t *request);	/* fault builds: a fault for the mover */
 
 #endif

@@ -191,6 +191,8 @@ void op_lost(struct op *op, unsigned res, const struct tp_error *why, const json
 
 /* Cancelled: before the commit turns back; else false with InvalidState and data.phase. */
 bool op_cancel(struct op *op, struct tp_error *err);
+/* What it works with is gone or is another's: before the commit it turns back with this. False: too late. */
+bool op_abort(struct op *op, const struct tp_error *why, const json_t *data);
 bool op_retry(struct op *op, struct tp_error *err);	/* stuck: tries again now */
 
 /* --- what steps use --- */

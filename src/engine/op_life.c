@@ -124,6 +124,14 @@ bool op_start(struct op *op, struct tp_error *err)
 	return true;
 }
 
+static bool concerns_qemu(const struct op_plan *plan)
+{
+	for (unsigned i = 0; i < plan->nsteps; i++)
+		if (plan->steps[i].flags & OPF_QEMU)
+			return true;
+	return false;
+}
+
 void op_resume(struct op *op, bool qemu)
 {
 	double now = op_now(op);
@@ -147,7 +155,7 @@ void op_resume(struct op *op, bool qemu)
 		op_schedule(op);
 		return;
 	}
-	if (qemu)
+	if (qemu || !concerns_qemu(op->plan))
 		tp_fail_class(&op->fail, TP_ESTATE, "GenericError",
 			      "%s of VM %s was cut by the daemon's end in step %s",
 			      op->plan->kind, op->vm, name_at(op));
@@ -175,6 +183,17 @@ bool op_cancel(struct op *op, struct tp_error *err)
 	op_clear_fail(op);
 	tp_fail_class(&op->fail, TP_ECANCELLED, "Cancelled", "%s of VM %s was cancelled",
 		      op->plan->kind, op->vm);
+	op_turn_back(op);
+	return true;
+}
+
+bool op_abort(struct op *op, const struct tp_error *why, const json_t *data)
+{
+	/* One that was rebuilt is turned back by op_resume() anyhow. */
+	if (!can_turn(op) || op->stage == OP_IDLE)
+		return false;
+	op_clear_fail(op);
+	op_set_fail(op, why, data);
 	op_turn_back(op);
 	return true;
 }

@@ -15,13 +15,16 @@
 #include "base/tp_time.h"
 #include "engine/op_journal.h"
 #include "engine/ops_priv.h"
+#include "engine/restorable.h"
+#include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/verbs.h"
 #include "engine/vm_runtime.h"
 
 TP_LOG_SOURCE("engine.ops");
 
-static const struct op_plan *const plans[] = { &plan_start, &plan_powerdown, &plan_hibernate, &plan_restore };
+static const struct op_plan *const plans[] = { &plan_start, &plan_powerdown, &plan_hibernate, &plan_restore,
+					       &plan_image_move };
 
 const struct op_plan *ops_plan(const char *kind)
 {
@@ -492,7 +495,7 @@ struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *argu
 	tp_autojson json_t *was = ops_was(vm);
 	struct op_options o = { .id = id, .vm = vm->name, .arguments = arguments, .was = was,
 				.parent = parent, .timeout = timeout };
-	struct op_run *r = ops_run_new(vm, plan);
+	struct op_run *r = ops_run_new(vm->t, vm, plan);
 
 	if (!r) {
 		tp_fail_nomem(err);
@@ -526,7 +529,7 @@ struct op *ops_restore(struct vm *vm, const struct op_plan *plan, const json_t *
 				.arguments = json_object_get(begin, "arguments"),
 				.was = json_object_get(begin, "was"), .parent = tp_json_str(begin, "parent"),
 				.deadline_us = (uint64_t)tp_json_int(begin, "deadline", 0) };
-	struct op_run *r = ops_run_new(vm, plan);
+	struct op_run *r = ops_run_new(vm->t, vm, plan);
 
 	if (!r || !o.id) {
 		ops_run_free(r);
@@ -556,9 +559,12 @@ void ops_run_done(struct op_run *r)
 	tp_close(&vm->journal_fd);
 	ops_remember(t, json_incref(record));
 	pools_op_ended(t->pools, op_res(r->op));
+	standing_soon(t, false);
 	ops_run_free(r);
 	standing_soon(t, false);
 	vm_refresh(vm);
+	restorable_check(vm);
+	retain_vm(vm);
 	ops_event(t, record, false);
 	ops_tell(t, tp_json_str(record, "id"), record);
 	if (strcmp(status, "stuck") != 0)

@@ -64,7 +64,18 @@ double ops_save_timeout(const struct vm *vm, const json_t *args);
 double powerdown_timeout(const struct vm *vm, const json_t *args);
 double powerdown_limit(const struct vm *vm, const json_t *args);
 
-extern const struct op_plan plan_start, plan_powerdown, plan_hibernate, plan_restore;
+/*
+ * The same for one that runs beside the VMs: it holds none (vm: a name for its record, not looked up)
+ * and has no journal. The engine's orderly end cancels it; of one that is killed nothing is left.
+ */
+void ops_submit_beside(struct api_call *call, const char *vm, const struct op_plan *plan, double timeout);
+/* An operation beside the VMs works with this image: its id; NULL: none does. */
+const char *ops_beside_image(struct torpor *t, const char *image);
+/* Their image was deleted or is elsewhere ("was deleted"): they end. */
+void ops_beside_gone(struct torpor *t, const char *image, const char *why);
+
+extern const struct op_plan plan_start, plan_powerdown, plan_hibernate, plan_restore, plan_image_move;
+extern const struct op_plan plan_image_verify;		/* beside the VMs */
 const struct op_plan *ops_plan(const char *kind);
 
 #endif

@@ -129,7 +129,7 @@ static uint64_t port_vm(struct op *op, const char *action, json_t *args_owned, s
 
 static bool port_qemu_alive(struct op *op)
 {
-	return run_of(op)->vm->qemu != NULL;
+	return run_of(op)->vm && run_of(op)->vm->qemu;
 }
 
 /* --- file work --- */
@@ -223,7 +223,7 @@ static bool port_mover_start(struct op *op, json_t *request_owned, int *fds, siz
 		return tp_fail(err, TP_ESTATE, "operation %s has a mover already", op_id(op));
 	}
 	tp_json_set(request_owned, "protocol", json_integer(1));
-	tp_json_set_str(request_owned, "vm", r->vm->name);
+	tp_json_set_str(request_owned, "vm", op_vm_name(op));
 	tp_json_set_str(request_owned, "op", op_id(op));
 	r->mover = mover_start(&r->t->mover, request_owned, fds, nfds, &mover_callbacks, r, err);
 	return r->mover != NULL;
@@ -274,7 +274,7 @@ static bool port_journal(struct op *op, const char *record, json_t *fields_owned
 	tp_autojson json_t *fields = fields_owned;
 	struct ask *a;
 
-	if (r->dry)
+	if (r->dry || !r->vm)
 		return true;
 	/* The end is written by end_run(), after state.json. */
 	if (strcmp(record, "end") == 0)
@@ -341,7 +341,7 @@ static void port_changed(struct op *op, bool phase)
 	json_decref(r->told);
 	r->told = json_incref(record);
 	ops_event(r->t, record, !phase);
-	if (phase)
+	if (phase && r->vm)
 		vm_refresh(r->vm);
 }
 
@@ -428,6 +428,8 @@ static void port_ended(struct op *op)
 	r->ending = true;
 	if (r->dry)
 		ops_dry_done(r);
+	else if (!r->vm)
+		ops_beside_ended(r);
 	else
 		end_run(r);
 }
@@ -440,13 +442,13 @@ const struct op_ports ops_real_ports = {
 	.ended = port_ended,
 };
 
-struct op_run *ops_run_new(struct vm *vm, const struct op_plan *plan)
+struct op_run *ops_run_new(struct torpor *t, struct vm *vm, const struct op_plan *plan)
 {
 	struct op_run *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return NULL;
-	r->t = vm->t;
+	r->t = t;
 	r->vm = vm;
 	r->plan = plan;
 	r->end_backoff = 1.0;

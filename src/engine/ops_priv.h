@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* ops_priv.h - Shared by ops.c (acceptance, memory), ops_ports.c (effects), ops_queue.c */
+/* ops_priv.h - Shared by ops.c (acceptance, memory), ops_ports.c (effects), ops_queue.c, ops_beside.c */
 #ifndef OPS_PRIV_H
 #define OPS_PRIV_H
 
@@ -27,7 +27,7 @@ struct op_waiter {
 struct op_run {
 	struct op_run *next;
 	struct torpor *t;
-	struct vm *vm;
+	struct vm *vm;			/* NULL: it runs beside the VMs (ops_beside.c) */
 	struct op *op;
 	const struct op_plan *plan;
 	struct op_plan check;		/* dry run: the plan's preflight step alone */
@@ -63,7 +63,7 @@ struct ops {
 
 extern const struct op_ports ops_real_ports;
 
-struct op_run *ops_run_new(struct vm *vm, const struct op_plan *plan);
+struct op_run *ops_run_new(struct torpor *t, struct vm *vm, const struct op_plan *plan);
 void ops_run_free(struct op_run *r);
 struct op_run *ops_run_of(struct torpor *t, const char *id);
 bool ops_run_alive(struct torpor *t, const struct op *op);
@@ -78,10 +78,21 @@ void ops_event(struct torpor *t, const json_t *record, bool progress);
 json_t *ops_pending_record(const struct vm *vm, const struct pending_op *p);
 struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *arguments, const char *id,
 			 double timeout, const char *parent, struct tp_error *err);
-void ops_dry_run(struct api_call *call, struct vm *vm, const struct op_plan *plan, json_t *arguments);
+/* vm NULL: beside the VMs; name: of its VM. */
+void ops_dry_run(struct api_call *call, struct vm *vm, const char *name, const struct op_plan *plan,
+		 json_t *arguments);
 void ops_dry_done(struct op_run *r);
 void ops_dry_drop(struct op_run *r);	/* its VM goes: answers */
 void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id);
+/* What the doors of ops_queue.c and ops_beside.c share. */
+json_t *ops_essential(const json_t *args);	/* new: what tells one operation's arguments from another's */
+bool ops_take_id(struct api_call *call, char id[OPS_ID_MAX + 1], struct tp_error *err);
+/* The same id again: the same operation, or Exists. True: answered. */
+bool ops_answered_by_id(struct api_call *call, const char *vm, const struct op_plan *plan, const char *id,
+			const json_t *arguments);
+void ops_accepted(struct api_call *call, const char *id);	/* answers, or waits */
+/* The end of one beside the VMs: from the loop it is remembered, told and freed. */
+void ops_beside_ended(struct op_run *r);
 bool ops_wait_result(struct api_call *call, const char *id);	/* answered with the result or the error */
 
 #endif

@@ -201,8 +201,8 @@ static bool new_id(struct torpor *t, char *id, size_t size, struct tp_error *err
 	return true;
 }
 
-/* What tells one operation's arguments from another's: all but how its client waits. */
-static json_t *essential(const json_t *args)
+/* All but how its client waits. */
+json_t *ops_essential(const json_t *args)
 {
 	static const char *const ways[] = { "wait", "operation-id", "busy", "dry-run" };
 	json_t *copy = json_copy((json_t *)args);
@@ -212,7 +212,7 @@ static json_t *essential(const json_t *args)
 	return copy;
 }
 
-static void accepted(struct api_call *call, const char *id)
+void ops_accepted(struct api_call *call, const char *id)
 {
 	struct torpor *t = api_engine(call);
 
@@ -236,9 +236,8 @@ static void accepted(struct api_call *call, const char *id)
 	}
 }
 
-/* The same id again: the same operation, or Exists. True: answered. */
-static bool answered_by_id(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id,
-			   const json_t *arguments)
+bool ops_answered_by_id(struct api_call *call, const char *vm, const struct op_plan *plan, const char *id,
+			const json_t *arguments)
 {
 	tp_autojson json_t *record = ops_record(api_engine(call), id);
 	struct op *op = ops_find_running(api_engine(call), id);
@@ -248,11 +247,11 @@ static bool answered_by_id(struct api_call *call, struct vm *vm, const struct op
 
 	if (!record)
 		return false;
-	same = strcmp(tp_json_str(record, "vm"), vm->name) == 0 &&
+	same = strcmp(tp_json_str(record, "vm"), vm) == 0 &&
 	       strcmp(tp_json_str(record, "kind"), plan->kind) == 0 &&
 	       (!before || json_equal(before, (json_t *)arguments));
 	if (same) {
-		accepted(call, id);
+		ops_accepted(call, id);
 		return true;
 	}
 	tp_fail_class(&err, TP_ESTATE, "Exists", "operation %s exists with other arguments", id);
@@ -272,7 +271,7 @@ static bool id_ok(const char *id)
 	       !(strncmp(id, "op-", 3) == 0 && id[3] && id[3 + strspn(id + 3, "0123456789")] == '\0');
 }
 
-static bool take_id(struct api_call *call, char *id, struct tp_error *err)
+bool ops_take_id(struct api_call *call, char id[OPS_ID_MAX + 1], struct tp_error *err)
 {
 	const char *given = tp_json_str(api_args(call), "operation-id");
 
@@ -309,20 +308,20 @@ void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan
 {
 	const json_t *args = api_args(call);
 	const char *given = tp_json_str(args, "operation-id");
-	tp_autojson json_t *arguments = essential(args), *data = NULL;
+	tp_autojson json_t *arguments = ops_essential(args), *data = NULL;
 	struct tp_error err = TP_ERROR_INIT;
 	enum verb_answer answer = VERB_OK;
 	char id[OPS_ID_MAX + 1];
 
-	if (given && answered_by_id(call, vm, plan, given, arguments))
+	if (given && ops_answered_by_id(call, vm->name, plan, given, arguments))
 		return;
 	if (!vm->op || tp_json_bool(args, "dry-run", false))
 		answer = verb_check(vm, verb_of_kind(plan->kind), args, &err, &data);
 	if (answer == VERB_OK && tp_json_bool(args, "dry-run", false)) {
-		ops_dry_run(call, vm, plan, arguments);
+		ops_dry_run(call, vm, vm->name, plan, arguments);
 		return;
 	}
-	if (answer == VERB_REFUSED || !take_id(call, id, &err)) {
+	if (answer == VERB_REFUSED || !ops_take_id(call, id, &err)) {
 		api_error(call, &err, TP_STEAL(data));
 		return;
 	}
@@ -334,7 +333,7 @@ void ops_submit(struct api_call *call, struct vm *vm, const struct op_plan *plan
 		api_error(call, &err, TP_STEAL(data));
 		return;
 	}
-	accepted(call, id);
+	ops_accepted(call, id);
 }
 
 void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan *plan, const char *id)
@@ -352,7 +351,7 @@ void ops_unchanged_as(struct api_call *call, struct vm *vm, const struct op_plan
 	}
 	ops_append(vm->t, record);
 	ops_remember(vm->t, json_incref(record));
-	accepted(call, id);
+	ops_accepted(call, id);
 	ops_event(vm->t, record, false);
 }
 
@@ -369,12 +368,14 @@ static json_t *plan_phases(const struct op_plan *plan)
 	return phases;
 }
 
-void ops_dry_run(struct api_call *call, struct vm *vm, const struct op_plan *plan, json_t *arguments)
+void ops_dry_run(struct api_call *call, struct vm *vm, const char *name, const struct op_plan *plan,
+		 json_t *arguments)
 {
-	tp_autojson json_t *was = ops_was(vm);
-	struct op_options o = { .id = "dry-run", .vm = vm->name, .arguments = arguments, .was = was,
+	struct torpor *t = api_engine(call);
+	tp_autojson json_t *was = vm ? ops_was(vm) : NULL;
+	struct op_options o = { .id = "dry-run", .vm = name, .arguments = arguments, .was = was,
 				.timeout = 60 };
-	struct op_run *r = ops_run_new(vm, plan);
+	struct op_run *r = ops_run_new(t, vm, plan);
 	struct tp_error err = TP_ERROR_INIT;
 
 	if (r) {
@@ -391,8 +392,8 @@ void ops_dry_run(struct api_call *call, struct vm *vm, const struct op_plan *pla
 		api_error(call, &err, NULL);
 		return;
 	}
-	r->next = vm->t->ops->running;
-	vm->t->ops->running = r;
+	r->next = t->ops->running;
+	t->ops->running = r;
 	if (!op_start(r->op, &err)) {
 		ops_run_free(r);
 		api_error(call, &err, NULL);

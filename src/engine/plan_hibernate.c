@@ -183,7 +183,7 @@ static enum op_verdict start_mover(struct op *op)
 	request = json_pack("{s:s, s:[s, s], s:s, s:O, s:O, s:b, s:I, s:I}", "job", "save", "fds", "stream",
 			    "image", "uuid", uuid, "level", level, "threads", threads, "return-path", 1,
 			    "limit", (json_int_t)h->limit, "total", (json_int_t)h->ram);
-	hibernate_fault(op, request);
+	mover_fault(op, request);
 	fds[1] = TP_STEAL_FD(h->image_fd);
 	op_hold(op, OP_RES_MOVER);
 	if (op_mover_start(op, request, fds, 2) == OP_FAIL) {

@@ -18,6 +18,7 @@
 #include "base/tp_time.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/restorable.h"
 #include "engine/standing.h"
 #include "engine/vm_image.h"
 
@@ -378,6 +379,7 @@ void pools_tell(struct engine_pool *p)
 	api_event(p->ps->t, "POOL", NULL, false,
 		  json_pack("{s:s, s:s, s:I, s:s}", "pool", p->name, "state", state, "available",
 			    (json_int_t)p->space.available, "message", engine_pool_message(p, text)));
+	restorable_check_all(p->ps->t);
 }
 
 static json_t *described(const struct engine_pool *p)

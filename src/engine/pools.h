@@ -51,10 +51,22 @@ const char *engine_pool_message(const struct engine_pool *p, char text[TP_TEXT_S
 void pools_sweep(struct pools *ps);
 
 json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools, by id */
-/* Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. */
+/*
+ * Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. A copy
+ * that a move is making or could not remove is not the image: pools_copy finds it.
+ */
 const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool);
+const json_t *pools_copy(struct pools *ps, const char *id, struct engine_pool **pool);
+const json_t *engine_pool_images(const struct engine_pool *p);	/* all entries, by id */
+struct engine_pool *pools_each(struct pools *ps, struct engine_pool *after);	/* NULL: the first */
 /* The kept list follows; the disk was changed by a job that succeeded. p NULL: look for it. */
 void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id);
+/* The same, telling why (the IMAGE event's reason; NULL: on request). */
+void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, const char *reason);
+void pools_image_verified(struct pools *ps, const char *id, json_t *outcome);	/* of pool_verified_write */
+void pools_copy_seen(struct pools *ps, const char *pool, const char *vm, const char *id, json_t *moving);
+/* entry: of the other pool's catalogue, or NULL (at recovery: read again). */
+void pools_image_moved(struct pools *ps, const char *id, const char *from, const char *to, json_t *entry);
 void pools_image_state(struct pools *ps, const char *id, const char *state);
 /* A new image: known at once by its manifest, or (NULL: at recovery) read again by the worker. */
 void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, const char *id,

@@ -14,6 +14,8 @@
 #include "base/tp_log.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/left_behind.h"
+#include "engine/ops.h"
 #include "engine/standing.h"
 
 TP_LOG_SOURCE("engine.pools");
@@ -26,25 +28,96 @@ void pools_images_keep(struct engine_pool *p, const json_t *entries)
 	json_t *entry;
 
 	json_object_clear(p->images);
-	json_array_foreach(entries, i, entry)
+	json_array_foreach(entries, i, entry) {
 		json_object_set(p->images, tp_json_str(entry, "id"), entry);
+		if (left_behind(p->ps->t, p->name, tp_json_str(entry, "id")))
+			tp_json_set(entry, "left", json_true());
+	}
+	left_behind_seen(p->ps->t, p->name, p->images);
+}
+
+/* A copy in the making, or what a move could not remove: not the image. */
+static bool is_copy(const json_t *entry)
+{
+	return json_object_get(entry, "moving") != NULL || json_object_get(entry, "left") != NULL;
+}
+
+static bool is_state(const json_t *entry, const char *state)
+{
+	const char *is = tp_json_str(entry, "state");
+
+	return is && strcmp(is, state) == 0;
+}
+
+/* New string, or NULL: it can be restored, as far as is known. */
+static json_t *why_not(const struct engine_pool *p, const json_t *entry)
+{
+	char text[TP_TEXT_SIZE];
+	const json_t *moving = json_object_get(entry, "moving");
+	const char *why = tp_json_str(entry, "why"), *from = tp_json_str(moving, "from");
+
+	if (!engine_pool_ready(p))
+		return json_sprintf("its pool %s is missing: %s", p->name, engine_pool_message(p, text));
+	if (json_object_get(entry, "left"))
+		return json_string("it was moved to another pool, what is here is to be removed");
+	if (moving)
+		return json_sprintf("being moved from pool %s: %lld of %lld bytes are here; image-move to this pool "
+				    "goes on, image-delete with this pool removes them", from ? from : "(unknown)",
+				    (long long)tp_json_int(entry, "bytes", 0),
+				    (long long)tp_json_int(moving, "bytes", 0));
+	if (is_state(entry, "complete"))
+		return NULL;
+	if (is_state(entry, "consumed"))
+		return json_string("it was restored before: its guest may have written to the disks since");
+	if (is_state(entry, "partial"))
+		return json_string("it is not finished: it is being written, or its writer was interrupted");
+	if (is_state(entry, "corrupt"))
+		return json_sprintf("it is damaged: %s", why ? why : "a verification failed");
+	return json_sprintf("it cannot be read: %s", why ? why : "unknown");
+}
+
+static const char *verified_at(const json_t *entry)
+{
+	const json_t *outcome = json_object_get(entry, "verified");
+
+	return tp_json_bool(outcome, "ok", false) ? tp_json_str(outcome, "at") : NULL;
 }
 
 static json_t *described(const struct engine_pool *p, const json_t *entry)
 {
 	const json_t *m = json_object_get(entry, "manifest");
-	const char *state = tp_json_str(entry, "state"), *kind = tp_json_str(m, "kind");
-	bool ready = engine_pool_ready(p);
-	bool whole = state && strcmp(state, "complete") == 0, used = state && strcmp(state, "consumed") == 0;
+	const char *kind = tp_json_str(m, "kind"), *id = tp_json_str(entry, "id"), *vm = tp_json_str(entry, "vm");
+	bool used = is_state(entry, "consumed") || json_object_get(entry, "consumed");
+	bool ready = engine_pool_ready(p), whole = is_state(entry, "complete") && ready && !is_copy(entry);
 
-	return json_pack("{s:O, s:O, s:s, s:s?, s:s, s:s, s:s?, s:O?, s:O?, s:s?, s:b, s:s?, s:i}", "id",
-			 json_object_get(entry, "id"), "vm", json_object_get(entry, "vm"), "pool", p->name, "uid",
+	return json_pack("{s:s, s:s, s:s, s:o, s:s?, s:s, s:s, s:s?, s:O?, s:O?, s:s?, s:s?, s:b, s:o?, s:i}", "id",
+			 id, "vm", vm, "pool", p->name, "path", json_sprintf("%s/%s/%s", p->path, vm, id), "uid",
 			 tp_json_str(m, "uid"), "kind", used ? "kept" : kind ? kind : "hibernation", "state",
-			 ready ? state : "unavailable", "layout", tp_json_str(m, "layout"), "bytes",
-			 json_object_get(entry, "bytes"), "raw-bytes", json_object_get(m, "raw-bytes"), "created",
-			 tp_json_str(m, "created"), "restorable", whole && ready, "why-not",
-			 !ready ? "its pool is missing" : whole ? NULL :
-			 used ? "it was restored before" : "it is not whole", "clones", 0);
+			 !ready ? "unavailable" : is_copy(entry) ? "partial" : tp_json_str(entry, "state"),
+			 "layout", tp_json_str(m, "layout"), "bytes", json_object_get(entry, "bytes"), "raw-bytes",
+			 json_object_get(m, "raw-bytes"), "created", tp_json_str(m, "created"), "verified",
+			 verified_at(entry), "restorable", whole, "why-not", why_not(p, entry), "clones", 0);
+}
+
+/* The state of a hibernated VM that no pool is known to have: its pool was never there. */
+static json_t *described_absent(struct pools *ps, const struct vm *vm)
+{
+	const json_t *image = json_object_get(vm->rest, "image");
+	const char *id = tp_json_str(image, "id"), *pool = tp_json_str(image, "pool"), *of = tp_json_str(image, "vm");
+	const struct engine_pool *p = pool ? pools_find(ps, pool) : NULL;
+	char text[TP_TEXT_SIZE];
+	json_t *why;
+
+	if (!id || !pool || pools_image(ps, id, NULL))
+		return NULL;
+	why = !p ? json_sprintf("no pool is named %s", pool) :
+	      !engine_pool_ready(p) ? json_sprintf("its pool %s is missing: %s", pool, engine_pool_message(p, text)) :
+	      json_sprintf("pool %s does not have it", pool);
+	return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:i, s:n, s:b, s:o, s:i}", "id", id, "vm",
+			 of ? of : vm->name, "pool", pool, "path",
+			 p ? json_sprintf("%s/%s/%s", p->path, of ? of : vm->name, id) : json_null(), "uid", vm->uid,
+			 "kind", "hibernation", "state", "unavailable", "bytes", 0, "verified", "restorable", 0,
+			 "why-not", why, "clones", 0);
 }
 
 static int by_id(const void *a, const void *b)
@@ -56,11 +129,14 @@ json_t *pools_images(struct pools *ps)
 {
 	json_t *out = json_array(), *entry, **list;
 	const char *id;
-	size_t n = 0, k = 0;
+	size_t n = vm_count(ps->t), k = 0;
 
 	for (struct engine_pool *p = ps->first; p; p = p->next)
 		n += json_object_size(p->images);
 	list = calloc(n + 1, sizeof(json_t *));
+	for (struct vm *vm = list ? ps->t->vms : NULL; vm; vm = vm->next)
+		if ((list[k] = described_absent(ps, vm)))
+			k++;
 	for (struct engine_pool *p = list ? ps->first : NULL; p; p = p->next)
 		json_object_foreach(p->images, id, entry)
 			if ((list[k] = described(p, entry)))
@@ -73,12 +149,12 @@ json_t *pools_images(struct pools *ps)
 	return out;
 }
 
-const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool)
+static const json_t *find_image(struct pools *ps, const char *id, bool copy, struct engine_pool **pool)
 {
 	for (struct engine_pool *p = ps->first; p && id; p = p->next) {
 		json_t *entry = json_object_get(p->images, id);
 
-		if (!entry)
+		if (!entry || is_copy(entry) != copy)
 			continue;
 		if (pool)
 			*pool = p;
@@ -87,31 +163,113 @@ const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool *
 	return NULL;
 }
 
-static void tell_image(struct pools *ps, const char *id, const char *vm, const char *state)
+const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool)
 {
-	api_event(ps->t, "IMAGE", vm, false, json_pack("{s:s, s:s?, s:s}", "image", id, "vm", vm, "state", state));
+	return find_image(ps, id, false, pool);
+}
+
+const json_t *pools_copy(struct pools *ps, const char *id, struct engine_pool **pool)
+{
+	return find_image(ps, id, true, pool);
+}
+
+const json_t *engine_pool_images(const struct engine_pool *p)
+{
+	return p->images;
+}
+
+struct engine_pool *pools_each(struct pools *ps, struct engine_pool *after)
+{
+	return after ? after->next : ps->first;
+}
+
+static void tell_image(struct engine_pool *p, const char *id, const char *vm, const char *state,
+		       const char *reason)
+{
+	api_event(p->ps->t, "IMAGE", vm, false, json_pack("{s:s, s:s?, s:s, s:s, s:s*}", "image", id, "vm", vm,
+							  "pool", p->name, "state", state, "reason", reason));
+}
+
+void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, const char *reason)
+{
+	const json_t *entry = p ? json_object_get(p->images, id) : pools_image(ps, id, &p);
+	bool image = entry && !is_copy(entry);
+	tp_autofree char *name = entry ? strdup(id) : NULL;	/* it may be the entry's own */
+
+	if (!name)
+		return;
+	tell_image(p, name, tp_json_str(entry, "vm"), "deleted", reason);
+	json_object_del(p->images, name);
+	standing_soon(ps->t, false);	/* there is room */
+	if (image)
+		ops_beside_gone(ps->t, name, "was deleted");
 }
 
 void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id)
 {
-	const json_t *entry = p ? json_object_get(p->images, id) : pools_image(ps, id, &p);
-
-	if (!entry)
-		return;
-	tell_image(ps, id, tp_json_str(entry, "vm"), "deleted");
-	json_object_del(p->images, id);
-	standing_soon(ps->t, false);	/* there is room */
-	pools_look(p, false);
+	pools_image_gone(ps, p, id, NULL);
 }
 
 void pools_image_state(struct pools *ps, const char *id, const char *state)
 {
-	json_t *entry = (json_t *)pools_image(ps, id, NULL);
+	struct engine_pool *p;
+	json_t *entry = (json_t *)pools_image(ps, id, &p);
 
 	if (!entry)
 		return;
 	tp_json_set_str(entry, "state", state);
-	tell_image(ps, id, tp_json_str(entry, "vm"), state);
+	if (strcmp(state, "complete") == 0)
+		json_object_del(entry, "consumed");
+	tell_image(p, id, tp_json_str(entry, "vm"), state, NULL);
+}
+
+/* As pool_catalogue would say it. */
+void pools_image_verified(struct pools *ps, const char *id, json_t *outcome)
+{
+	bool ok = tp_json_bool(outcome, "ok", false);
+	struct engine_pool *p;
+	json_t *entry = (json_t *)pools_image(ps, id, &p);
+	char text[POOL_DAMAGE_TEXT];
+
+	if (!entry)
+		return;
+	if (is_state(entry, "consumed") && !json_object_get(entry, "consumed"))
+		tp_json_set(entry, "consumed", json_object());
+	tp_json_set(entry, "verified", json_incref(outcome));
+	json_object_del(entry, "why");
+	if (!ok)
+		tp_json_set_str(entry, "why", pool_damage_text(outcome, text));
+	tp_json_set_str(entry, "state", !ok ? "corrupt" : json_object_get(entry, "consumed") ? "consumed" :
+			"complete");
+	tell_image(p, id, tp_json_str(entry, "vm"), tp_json_str(entry, "state"), "verified");
+	if (!ok)
+		tp_warn("image %s is damaged: %s", id, tp_json_str(entry, "why"));
+	else if (!json_object_get(entry, "manifest"))
+		pools_look(p, true);		/* it was put right meanwhile */
+}
+
+void pools_copy_seen(struct pools *ps, const char *pool, const char *vm, const char *id, json_t *moving)
+{
+	struct engine_pool *p = pools_find(ps, pool);
+
+	if (p)
+		json_object_set_new(p->images, id, json_pack("{s:s, s:s, s:s, s:O, s:i}", "id", id, "vm", vm, "state",
+							     "partial", "moving", moving, "bytes", 0));
+}
+
+void pools_image_moved(struct pools *ps, const char *id, const char *from, const char *to, json_t *entry)
+{
+	struct engine_pool *a = pools_find(ps, from), *b = pools_find(ps, to);
+
+	if (a)
+		json_object_del(a->images, id);
+	if (b && entry) {
+		json_object_set(b->images, id, entry);
+		tell_image(b, id, tp_json_str(entry, "vm"), tp_json_str(entry, "state"), "moved");
+	} else if (b) {
+		pools_look(b, true);
+	}
+	ops_beside_gone(ps->t, id, "was moved to another pool");
 }
 
 void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, const char *id, json_t *manifest)
@@ -127,7 +285,7 @@ void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, cons
 	json_object_set_new(p->images, id, json_pack("{s:s, s:s, s:s, s:O, s:O}", "id", id, "vm", vm, "state",
 						     "complete", "manifest", manifest, "bytes",
 						     json_object_get(manifest, "bytes")));
-	tell_image(ps, id, vm, "complete");
+	tell_image(p, id, vm, "complete", NULL);
 }
 
 /* --- what a crash left --- */
@@ -149,8 +307,9 @@ static bool in_use(struct torpor *t, const char *id)
 }
 
 struct sweep {
+	struct torpor *t;
 	struct pool *storage;
-	char vm[TP_NAME_MAX + 1], id[IMAGE_ID_MAX + 1];
+	char pool[TP_NAME_MAX + 1], vm[TP_NAME_MAX + 1], id[IMAGE_ID_MAX + 1];
 };
 
 static bool sweep_run(void *arg, struct tp_error *err)
@@ -165,9 +324,12 @@ static void sweep_done(void *arg, const struct tp_error *err)
 	struct sweep *s = arg;
 
 	if (err)
-		tp_warn("image %s was never finished and cannot be removed: %s", s->id, err->text);
+		tp_warn("image %s in pool %s was never finished or is left over, and cannot be removed: %s", s->id,
+			s->pool, err->text);
 	else
-		tp_info("image %s was never finished: removed", s->id);
+		tp_info("image %s in pool %s was never finished or was left over: removed", s->id, s->pool);
+	if (!err)
+		left_behind_removed(s->t, s->pool, s->id);
 	free(s);
 }
 
@@ -175,12 +337,17 @@ static bool sweep_image(struct engine_pool *p, const json_t *entry)
 {
 	struct sweep *s;
 
-	if (strcmp(tp_json_str(entry, "state"), "partial") != 0 || in_use(p->ps->t, tp_json_str(entry, "id")))
+	bool left = json_object_get(entry, "left"), moving = json_object_get(entry, "moving");
+
+	/* What a move has copied waits for the next one. */
+	if ((!left && (moving || !is_state(entry, "partial"))) || in_use(p->ps->t, tp_json_str(entry, "id")))
 		return false;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return false;
+	s->t = p->ps->t;
 	s->storage = p->storage;
+	snprintf(s->pool, sizeof(s->pool), "%s", p->name);
 	snprintf(s->vm, sizeof(s->vm), "%s", tp_json_str(entry, "vm"));
 	snprintf(s->id, sizeof(s->id), "%s", tp_json_str(entry, "id"));
 	if (io_worker_submit(p->worker, sweep_run, sweep_done, s, NULL))

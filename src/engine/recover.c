@@ -197,6 +197,7 @@ static bool needs_no_monitor(const struct vm *vm)
 	const char *kind = op_plan_of(vm->op)->kind;
 
 	return (strcmp(kind, "hibernate") == 0 && op_committed(vm->op)) || strcmp(kind, "start") == 0 ||
+	       strcmp(kind, "image-move") == 0 ||
 	       (strcmp(kind, "restore") == 0 && !op_committed(vm->op));
 }
 

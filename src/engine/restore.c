@@ -127,7 +127,22 @@ static bool check_file(struct job *j, const json_t *manifest, struct tp_error *e
 	return true;
 }
 
-static bool verify_job(struct job *j, struct tp_error *err)
+/* Known to be damaged, until a verification finds it good. */
+static bool check_verified(struct job *j, const json_t *manifest, struct tp_error *err)
+{
+	tp_autojson json_t *outcome = pool_verified_read(j->pool, in_vm(j), in_id(j), tp_json_str(manifest, "footer"),
+							 NULL);
+	char text[POOL_DAMAGE_TEXT];
+
+	if (!outcome || tp_json_bool(outcome, "ok", false))
+		return true;
+	tp_json_set(j->base.error_data, "where", json_string("memory.zst"));
+	tp_json_set(j->base.error_data, "damage", json_incref(json_object_get(outcome, "damage")));
+	return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "image %s is damaged: %s; put it right and use image-verify, "
+			     "or discard it", in_id(j), pool_damage_text(outcome, text));
+}
+
+bool restore_look(struct job *j, struct tp_error *err)
 {
 	tp_autojson json_t *manifest = NULL;
 
@@ -147,6 +162,8 @@ static bool verify_job(struct job *j, struct tp_error *err)
 			tp_json_set(j->base.error_data, "where", json_string("memory.zst"));
 		return false;
 	}
+	if (!check_verified(j, manifest, err))
+		return false;
 	check_identity(j, manifest);
 	check_memory(j, manifest);
 	return check_disks(j, manifest, err);
@@ -280,7 +297,7 @@ enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
 		r->image_fd = r->qemu_end = -1;
 		if (!choose_image(op, &err))
 			return op_fail_error(op, &err, NULL);
-		return step_job(op, verify_job, verify_input(op), tp_json_str(restore_image(op), "pool"), 0);
+		return step_job(op, restore_look, verify_input(op), tp_json_str(restore_image(op), "pool"), 0);
 	}
 	if (!job_of(ev))
 		return OP_WAIT;

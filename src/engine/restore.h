@@ -42,6 +42,11 @@ bool image_unconsume(struct job *j, struct tp_error *err);
 bool image_refingerprint(struct job *j, struct tp_error *err);
 bool image_drop(struct job *j, struct tp_error *err);
 /* The durable rest as it was before step "ran" (res "former"), where that was written. */
+/*
+ * Whether it can be restored: in {id, vm, uid, state?, declared?, allowances}, out {manifest, blockers,
+ * disks}; fd: of memory.zst. An error for what is no image.
+ */
+bool restore_look(struct job *j, struct tp_error *err);
 void restore_give_back_rest(struct op *op);
 void restore_ended(struct op *op);
 

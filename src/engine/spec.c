@@ -415,11 +415,22 @@ static bool check_shutdown(struct walk *w, const char *path, const json_t *value
 	return walk_object(w, path, shutdown, TP_N(shutdown), value);
 }
 
+static bool check_retain(struct walk *w, const char *path, const json_t *value)
+{
+	static const struct member retain[] = {
+		{ .name = "count", .type = JSON_INTEGER, .min = 0, .max = 1e6 },
+		{ .name = "age", .type = JSON_REAL, .min = 1, .max = 1e10 },
+	};
+
+	return walk_object(w, path, retain, TP_N(retain), value);
+}
+
 static bool check_storage(struct walk *w, const char *path, const json_t *value)
 {
 	static const struct member storage[] = {
 		{ .name = "standing", .type = JSON_TRUE },
 		{ .name = "quota", .type = JSON_INTEGER, .min = 0, .max = 1e18 },
+		{ .name = "retain", .type = JSON_OBJECT, .check = check_retain },
 	};
 
 	return walk_object(w, path, storage, TP_N(storage), value);

@@ -13,6 +13,7 @@
 struct engine_pool;
 
 struct vm *op_vm_of(struct op *op);		/* the VM that the operation holds */
+struct torpor *op_engine(struct op *op);
 
 /* --- steps_launch.c --- */
 enum op_verdict hook_prepare(struct op *op, const struct op_event *ev);
@@ -46,6 +47,7 @@ enum op_verdict mover_stop(struct op *op, const struct op_event *ev);
  * AF_UNIX; 1 MiB gave 15 to 20 % over the default with QEMU 10.0.
  */
 bool stream_pair(int *writer, int *reader, struct tp_error *err);
+void mover_fault(struct op *op, json_t *request);	/* fault builds: a fault for the mover, by the VM's label */
 /* Notes the mover's process from its hello. */
 void mover_note(struct op *op, const struct op_event *ev);
 

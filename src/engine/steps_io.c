@@ -17,6 +17,13 @@ struct vm *op_vm_of(struct op *op)
 	return r->vm;
 }
 
+struct torpor *op_engine(struct op *op)
+{
+	struct op_run *r = op_owner(op);
+
+	return r->t;
+}
+
 void step_fd_close(int *fd)
 {
 	if (*fd > 0)
@@ -61,7 +68,7 @@ enum op_verdict step_job(struct op *op, bool (*fn)(struct job *j, struct tp_erro
 			 const char *pool, unsigned flags)
 {
 	struct tp_error err = TP_ERROR_INIT;
-	struct engine_pool *p = pool ? pools_need(op_vm_of(op)->t->pools, pool, &err) : NULL;
+	struct engine_pool *p = pool ? pools_need(op_engine(op)->pools, pool, &err) : NULL;
 	struct job *j;
 
 	if (pool && !p) {

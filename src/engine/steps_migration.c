@@ -128,3 +128,16 @@ enum op_verdict mover_stop(struct op *op, const struct op_event *ev)
 		return OP_NEXT;
 	return ev->type == OP_MOVER && strcmp(ev->name, "end") == 0 ? OP_NEXT : OP_WAIT;
 }
+
+void mover_fault(struct op *op, json_t *request)
+{
+#ifdef TP_FAULTS
+	const struct vm *vm = vm_find(op_engine(op), op_vm_name(op));
+	const char *fault = vm ? tp_json_str(json_object_get(vm->spec, "labels"), "x-mover-fault") : NULL;
+
+	if (fault)
+		tp_json_set_str(request, "fault", fault);
+#else
+	(void)op, (void)request;
+#endif
+}

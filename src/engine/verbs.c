@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/tp_json.h"
+#include "engine/engine.h"
 #include "engine/ops.h"
 
 /* What stands in the table: allowed, nothing to do, or refused with the verb to use instead. */
@@ -31,6 +32,7 @@ static const struct cell table[VERB_N][ROW_N] = {
 	[VERB_QUIT] =       { SAME,           OK,             OK,              OK,              SAME,             OK,             OK },
 	[VERB_MONITOR] =    { NO("vm-start"), OK,             OK,              OK,              NO("vm-restore"), NO("vm-start"), OK },
 	[VERB_DISCARD] =    { SAME,           NO(NULL),       NO(NULL),        NO(NULL),        OK,               SAME,           NO("vm-resolve") },
+	[VERB_IMAGE_MOVE] = { OK,             OK,             OK,              OK,              OK,               OK,             OK },
 };
 
 const char *verb_name(enum verb v)
@@ -39,7 +41,7 @@ const char *verb_name(enum verb v)
 		[VERB_START] = "vm-start", [VERB_HIBERNATE] = "vm-hibernate", [VERB_RESTORE] = "vm-restore",
 		[VERB_PAUSE] = "vm-pause", [VERB_RESUME] = "vm-resume", [VERB_RESET] = "vm-reset",
 		[VERB_POWERDOWN] = "vm-powerdown", [VERB_QUIT] = "vm-quit", [VERB_MONITOR] = "vm-monitor",
-		[VERB_DISCARD] = "vm-discard",
+		[VERB_DISCARD] = "vm-discard", [VERB_IMAGE_MOVE] = "image-move",
 	};
 
 	return names[v];
@@ -51,6 +53,8 @@ enum verb verb_of_kind(const char *kind)
 		return VERB_HIBERNATE;
 	if (strcmp(kind, "restore") == 0)
 		return VERB_RESTORE;
+	if (strcmp(kind, "image-move") == 0)
+		return VERB_IMAGE_MOVE;
 	return strcmp(kind, "powerdown") == 0 ? VERB_POWERDOWN : VERB_START;
 }
 
@@ -85,6 +89,15 @@ static bool names_image(enum verb v, enum vm_state s, const json_t *args)
 	return v == VERB_RESTORE && (s == VM_SHUTOFF || s == VM_CRASHED) && tp_json_str(args, "image");
 }
 
+static bool is_there(struct vm *vm, const json_t *args)
+{
+	const char *to = tp_json_str(args, "pool");
+	struct engine_pool *p = NULL;
+
+	return to && pools_image(vm->t->pools, tp_json_str(args, "image"), &p) &&
+	       strcmp(engine_pool_name(p), to) == 0;
+}
+
 enum verb_answer verb_check(struct vm *vm, enum verb v, const json_t *args, struct tp_error *err, json_t **data)
 {
 	const char *use;
@@ -92,6 +105,8 @@ enum verb_answer verb_check(struct vm *vm, enum verb v, const json_t *args, stru
 
 	if (names_image(v, vm->state, args))
 		return VERB_OK;
+	if (v == VERB_IMAGE_MOVE && is_there(vm, args))
+		return VERB_UNCHANGED;
 	if (answer != VERB_REFUSED)
 		return answer;
 	*data = json_pack("{s:s, s:s, s:s, s:s*}", "vm", vm->name, "state", vm_state_name(vm->state), "reason",

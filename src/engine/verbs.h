@@ -16,7 +16,7 @@
 
 enum verb {
 	VERB_START, VERB_HIBERNATE, VERB_RESTORE, VERB_PAUSE, VERB_RESUME, VERB_RESET, VERB_POWERDOWN,
-	VERB_QUIT, VERB_MONITOR, VERB_DISCARD, VERB_N
+	VERB_QUIT, VERB_MONITOR, VERB_DISCARD, VERB_IMAGE_MOVE, VERB_N
 };
 
 enum verb_answer { VERB_OK, VERB_UNCHANGED, VERB_REFUSED };
@@ -59,8 +59,8 @@ void sync_error(struct sync_call *s, const struct tp_error *err, json_t *data_ow
 void sync_qmp(struct sync_call *s, enum qmp_cmd cmd, json_t *args_owned, sync_fn then);
 /* Frees without an answer: somebody else gives it. */
 void sync_forget(struct sync_call *s);
-/* Removes an image from its pool; done is called from the loop. */
-bool image_delete_async(struct api_call *call, const char *id,
+/* Removes an image, or what `pool` (may be NULL) has of it; done is called from the loop. */
+bool image_delete_async(struct api_call *call, const char *id, const char *pool,
 			void (*done)(struct api_call *call, void *arg, const struct tp_error *err), void *arg,
 			struct tp_error *err);
 void sync_calls_free(struct torpor *t);

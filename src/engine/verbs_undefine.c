@@ -102,7 +102,7 @@ static void delete_next(struct undefine *u)
 		tp_autojson json_t *id = json_incref(json_array_get(u->images, 0));
 
 		json_array_remove(u->images, 0);
-		if (!image_delete_async(u->call, json_string_value(id), deleted, u, &err))
+		if (!image_delete_async(u->call, json_string_value(id), NULL, deleted, u, &err))
 			deleted(u->call, u, &err);
 		return;
 	}

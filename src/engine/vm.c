@@ -19,6 +19,7 @@
 #include "engine/defer.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/restorable.h"
 #include "engine/standing.h"
 #include "engine/vm_hooks.h"
 #include "engine/vm_runtime.h"
@@ -150,6 +151,7 @@ void vm_destroy(struct vm *vm)
 	json_decref(vm->rest);
 	json_decref(vm->disk_info);
 	standing_forget(vm);
+	restorable_free(vm);
 	free(vm);
 }
 

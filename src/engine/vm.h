@@ -34,6 +34,7 @@ struct vm_qemu;
 struct hook;
 struct pending_op;
 struct standing;
+struct restorable;
 
 enum vm_state {
 	VM_SHUTOFF, VM_STARTING, VM_RUNNING, VM_PAUSED, VM_SUSPENDED, VM_HIBERNATING,
@@ -68,6 +69,7 @@ struct vm {
 	struct op *op;			/* holds the VM */
 	struct pending_op *queue;	/* operations that wait for it (busy: queue) */
 	struct hook *hook;		/* the one that runs or waits to be tried again */
+	struct restorable *restorable;	/* restorable.c; NULL: not looked at yet */
 	struct standing *standing;	/* standing.c; NULL: none is asked for */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
 	bool spec_damaged;		/* lost/record-damaged until vm-resolve; rest stays what it is */

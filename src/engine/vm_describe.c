@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/launch.h"
 #include "engine/ops.h"
+#include "engine/restorable.h"
 #include "engine/standing.h"
 #include "engine/vm_runtime.h"
 #include "storage/fingerprint.h"
@@ -37,26 +38,6 @@ static json_t *hibernatable(const struct vm *vm)
 	return condition(vm, "Hibernatable", "True", "Ok", "");
 }
 
-static json_t *restorable(const struct vm *vm)
-{
-	const json_t *image = json_object_get(vm->rest, "image");
-	const char *pool = tp_json_str(image, "pool");
-	struct engine_pool *p = pool ? pools_find(vm->t->pools, pool) : NULL;
-	const json_t *entry = image ? pools_image(vm->t->pools, tp_json_str(image, "id"), NULL) : NULL;
-	const char *state = tp_json_str(entry, "state");
-	char why[TP_TEXT_SIZE];
-
-	if (vm->state != VM_HIBERNATED)
-		return condition(vm, "Restorable", "False", "NotHibernated", "the VM is not hibernated");
-	if (p && !engine_pool_ready(p))
-		return condition(vm, "Restorable", "False", "PoolMissing", engine_pool_message(p, why));
-	if (!state)
-		return condition(vm, "Restorable", "False", "ImageUnavailable", "its image or the image's pool is missing");
-	if (strcmp(state, "complete") != 0)
-		return condition(vm, "Restorable", "False", "ImageNotComplete", state);
-	return condition(vm, "Restorable", "True", "Ok", "");
-}
-
 json_t *vm_conditions(struct vm *vm)
 {
 	json_t *list = json_array(), *room;
@@ -66,7 +47,7 @@ json_t *vm_conditions(struct vm *vm)
 	json_array_append_new(list, condition(vm, "Ready", lost ? "False" : "True", lost ? "Bad" : "Ok",
 					      lost ? vm->reason : ""));
 	json_array_append_new(list, hibernatable(vm));
-	json_array_append_new(list, restorable(vm));
+	json_array_append_new(list, restorable_condition(vm));
 	if ((room = standing_condition(vm)))
 		json_array_append_new(list, room);
 	json_array_append_new(list, condition(vm, "AgentConnected", agent ? "True" : "False",

@@ -48,6 +48,9 @@
  *         the block, with those in between that are zero or absent), "lost" (those with data) and
  *         "ranges"?: [{"block", "first-page", "pages"}], if there are several}]. Both are absent
  *         where header, footer or index cannot be used: the text says which.
+ * copy    fds source (O_RDONLY), image (O_RDWR: the copy, perhaps begun by an earlier try);
+ *         {"footer": HEX16 of the source}; progress in bytes of the file.
+ *         done: {"bytes", "copied-bytes", "kept-bytes", "frames"}: the copy is whole and synced
  * launch, hook, tool
  *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
  *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,

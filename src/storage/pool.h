@@ -157,9 +157,10 @@ const char *pool_damage_text(const json_t *outcome, char text[POOL_DAMAGE_TEXT])
 /*
  * A copy of an image of another pool (pool_copy.c). begin: makes <vm>/<id>/ with room for all of it
  * and the mark moving.json, or goes on with the copy of the same content that an earlier try left;
- * Exists where the pool has that image already. Returns memory.zst's descriptor (O_RDWR), *kept: its
- * length. suspend: what was copied stays, the room for the rest is given up. mark: of the source's
- * consumed.json and verified.json, NULL: absent. offer: takes the mark away: the image is here.
+ * Exists where the pool has that image already. Returns memory.zst's descriptor (O_RDWR); its length
+ * is what there is of it. suspend: what was copied stays, the room for the rest is given up. marks: the
+ * source's consumed.json and verified.json, NULL: absent. offer: takes the mark away: the image is
+ * here.
  */
 struct pool_copy {
 	const char *vm, *id;
@@ -167,8 +168,8 @@ struct pool_copy {
 	const char *footer;		/* of the image, hex */
 	uint64_t bytes;			/* of memory.zst */
 };
-int pool_copy_begin(struct pool *p, const struct pool_copy *c, uint64_t *kept,
-		    struct pool_shortage *shortage, struct tp_error *err);
+int pool_copy_begin(struct pool *p, const struct pool_copy *c, struct pool_shortage *shortage,
+		    struct tp_error *err);
 bool pool_copy_suspend(struct pool *p, const char *vm, const char *id, struct tp_error *err);
 bool pool_copy_marks(struct pool *p, const char *vm, const char *id, const json_t *consumed,
 		     const json_t *verified, struct tp_error *err);

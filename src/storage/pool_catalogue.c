@@ -167,11 +167,46 @@ static bool set_use(json_t *entry, const struct pool *p, const char *vm, const c
 	       tp_json_set_str(entry, "why", why.text);
 }
 
+/* What the last verification found goes before whether it was used. */
+static bool set_verified(json_t *entry, const struct pool *p, const char *vm, const char *id)
+{
+	struct tp_error ignored = TP_ERROR_INIT;
+	const char *footer = tp_json_str(json_object_get(entry, "manifest"), "footer");
+	json_t *outcome = pool_verified_read(p, vm, id, footer, &ignored);
+	char text[POOL_DAMAGE_TEXT];
+
+	if (!outcome)
+		return true;
+	return (tp_json_bool(outcome, "ok", false) ||
+		(tp_json_set_str(entry, "state", "corrupt") &&
+		 tp_json_set_str(entry, "why", pool_damage_text(outcome, text)))) &&
+	       tp_json_set(entry, "verified", outcome);
+}
+
+/* False: not a copy in the making. A mark that cannot be read is one. */
+static bool is_moving(json_t *entry, const struct pool *p, const char *vm, const char *id)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	json_t *mark = pool_json_read(p, vm, id, POOL_MOVING_FILE, POOL_MOVING_MAX, &why), *manifest;
+
+	if (!mark && why.code == TP_ESTATE)
+		return false;
+	tp_json_set_str(entry, "state", "partial");
+	tp_json_set(entry, "moving", mark ? mark : json_object());
+	manifest = pool_manifest_read(p, vm, id, NULL);
+	if (manifest)
+		tp_json_set(entry, "manifest", manifest);
+	return true;
+}
+
 static bool set_state(json_t *entry, const struct pool *p, const char *vm, const char *id)
 {
 	struct tp_error why = TP_ERROR_INIT;
-	json_t *manifest = pool_manifest_read(p, vm, id, &why);
+	json_t *manifest;
 
+	if (is_moving(entry, p, vm, id))
+		return true;
+	manifest = pool_manifest_read(p, vm, id, &why);
 	if (!manifest && why.code == TP_ESTATE)
 		return tp_json_set_str(entry, "state", "partial");
 	if (!manifest)
@@ -180,7 +215,7 @@ static bool set_state(json_t *entry, const struct pool *p, const char *vm, const
 		return false;
 	if (!footer_matches(p, vm, id, manifest, &why))
 		return set_error(entry, &why);
-	return set_use(entry, p, vm, id);
+	return set_use(entry, p, vm, id) && set_verified(entry, p, vm, id);
 }
 
 static json_t *image_entry(const struct pool *p, const char *vm, const char *id)

@@ -75,9 +75,8 @@ static bool replace(int dir, const char *file, const char *text, size_t n, struc
 	return false;
 }
 
-/* Writes value as file in the image's folder, durably; a torn file is never seen. */
-static bool write_json(struct pool *p, const char *vm, const char *id, const char *file,
-		       const json_t *value, size_t max, struct tp_error *err)
+bool pool_json_write(struct pool *p, const char *vm, const char *id, const char *file,
+		     const json_t *value, size_t max, struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	tp_autofree char *text = tp_json_text(value);
@@ -121,7 +120,7 @@ bool pool_manifest_write(struct pool *p, const char *vm, const char *id, const j
 		return tp_prefix(err, "image \"%s\"", id);
 	if (strcmp(image, id) != 0 || strcmp(of, vm) != 0)
 		return tp_fail(err, TP_EARG, "image \"%s\": the manifest is that of \"%s\"", id, image);
-	if (!write_json(p, vm, id, POOL_MANIFEST_FILE, manifest, MANIFEST_MAX, err))
+	if (!pool_json_write(p, vm, id, POOL_MANIFEST_FILE, manifest, MANIFEST_MAX, err))
 		return false;
 	if (!sync_folders(p, vm, err))
 		return tp_prefix(err, "image \"%s\"", id);
@@ -129,9 +128,8 @@ bool pool_manifest_write(struct pool *p, const char *vm, const char *id, const j
 	return true;
 }
 
-/* What is in the file; Corrupt if that is no JSON object, NotFound if there is none. */
-static json_t *read_json(const struct pool *p, const char *vm, const char *id, const char *file,
-			 size_t max, struct tp_error *err)
+json_t *pool_json_read(const struct pool *p, const char *vm, const char *id, const char *file,
+		       size_t max, struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	tp_autofree char *text = NULL;
@@ -166,7 +164,7 @@ static json_t *read_json(const struct pool *p, const char *vm, const char *id, c
 json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id,
 			   struct tp_error *err)
 {
-	tp_autojson json_t *manifest = read_json(p, vm, id, POOL_MANIFEST_FILE, MANIFEST_MAX, err);
+	tp_autojson json_t *manifest = pool_json_read(p, vm, id, POOL_MANIFEST_FILE, MANIFEST_MAX, err);
 
 	if (!manifest)
 		return NULL;
@@ -186,7 +184,7 @@ json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id,
 json_t *pool_consumed_read(const struct pool *p, const char *vm, const char *id,
 			   struct tp_error *err)
 {
-	return read_json(p, vm, id, POOL_CONSUMED_FILE, POOL_CONSUMED_MAX, err);
+	return pool_json_read(p, vm, id, POOL_CONSUMED_FILE, POOL_CONSUMED_MAX, err);
 }
 
 static bool absent(int dir, const char *file)
@@ -194,8 +192,8 @@ static bool absent(int dir, const char *file)
 	return faccessat(dir, file, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
 }
 
-static bool unlink_json(struct pool *p, const char *vm, const char *id, const char *file,
-			struct tp_error *err)
+bool pool_json_unlink(struct pool *p, const char *vm, const char *id, const char *file,
+		      struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	tp_autoclose int dir = open_image_folder(p, vm, id, &why);
@@ -214,7 +212,7 @@ static bool unlink_json(struct pool *p, const char *vm, const char *id, const ch
 
 bool pool_manifest_unlink(struct pool *p, const char *vm, const char *id, struct tp_error *err)
 {
-	return pool_ids_check(vm, id, err) && unlink_json(p, vm, id, POOL_MANIFEST_FILE, err);
+	return pool_ids_check(vm, id, err) && pool_json_unlink(p, vm, id, POOL_MANIFEST_FILE, err);
 }
 
 bool pool_image_consumed(struct pool *p, const char *vm, const char *id, const json_t *why,
@@ -223,6 +221,6 @@ bool pool_image_consumed(struct pool *p, const char *vm, const char *id, const j
 	if (!pool_ids_check(vm, id, err))
 		return false;
 	if (!why)
-		return unlink_json(p, vm, id, POOL_CONSUMED_FILE, err);
-	return write_json(p, vm, id, POOL_CONSUMED_FILE, why, POOL_CONSUMED_MAX, err);
+		return pool_json_unlink(p, vm, id, POOL_CONSUMED_FILE, err);
+	return pool_json_write(p, vm, id, POOL_CONSUMED_FILE, why, POOL_CONSUMED_MAX, err);
 }

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* restorable.c - Condition Restorable: would a restore accept the image of a hibernated VM? */
+#include "engine/restorable.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tp_json.h"
+#include "engine/engine.h"
+#include "engine/launch.h"
+#include "engine/restore.h"
+#include "engine/steps.h"
+#include "engine/vm_condition.h"
+
+#define TYPE "Restorable"
+
+struct restorable {
+	struct vm_condition condition;
+	bool looking, again;
+};
+
+struct look {
+	struct torpor *t;
+	char vm[TP_NAME_MAX + 1];
+	struct job *job;
+};
+
+json_t *restorable_condition(const struct vm *vm)
+{
+	static const struct vm_condition none;
+
+	return vm_condition_json(vm, vm->restorable ? &vm->restorable->condition : &none, TYPE);
+}
+
+void restorable_free(struct vm *vm)
+{
+	free(vm->restorable);
+	vm->restorable = NULL;
+}
+
+static void set(struct vm *vm, const char *status, const char *reason, const char *message)
+{
+	vm_condition_set(vm, &vm->restorable->condition, TYPE, status, reason, message);
+}
+
+/* --- the look, on the pool's worker --- */
+
+/* As execvp(3) would find it. */
+static bool program_there(const char *name)
+{
+	const char *path = getenv("PATH");
+	char full[4096];
+
+	if (strchr(name, '/'))
+		return access(name, X_OK) == 0;
+	for (path = path ? path : "/bin:/usr/bin"; *path; path += strspn(path, ":")) {
+		size_t n = strcspn(path, ":");
+
+		snprintf(full, sizeof(full), "%.*s/%s", (int)n, path, name);
+		if (access(full, X_OK) == 0)
+			return true;
+		path += n;
+	}
+	return false;
+}
+
+static bool look_run(void *arg, struct tp_error *err)
+{
+	struct look *l = arg;
+	const char *binary;
+
+	if (!restore_look(l->job, err))
+		return false;
+	binary = tp_json_str(tp_json_path(l->job->out, "manifest.launch"), "binary");
+	if (binary && !program_there(binary))
+		blocker_add(json_object_get(l->job->out, "blockers"), "QemuMissing", NULL,
+			    "its QEMU, %s, is not there", binary);
+	return true;
+}
+
+/* The class of what refuses it, as a reason. */
+static const char *reason_of(const char *class_)
+{
+	static const char *const reasons[] = { "StaleState", "Corrupt", "Incompatible", "InsufficientMemory",
+					       "NotFound", "IOError", "QemuMissing", "PermissionDenied" };
+
+	for (size_t i = 0; i < TP_N(reasons); i++)
+		if (class_ && strcmp(class_, reasons[i]) == 0)
+			return reasons[i];
+	return "NotRestorable";
+}
+
+/* What can pass by itself says nothing for certain. */
+static const char *status_of(const char *class_)
+{
+	return class_ && (strcmp(class_, "IOError") == 0 || strcmp(class_, "InsufficientMemory") == 0) ? "Unknown" :
+	       "False";
+}
+
+static void found(struct vm *vm, const struct job *job, const struct tp_error *err)
+{
+	const json_t *first = json_array_get(json_object_get(job->out, "blockers"), 0);
+	const char *class_ = err ? tp_error_class(err) : tp_json_str(first, "class");
+
+	if (err || first)
+		set(vm, status_of(class_), reason_of(class_), err ? err->text : tp_json_str(first, "desc"));
+	else
+		set(vm, "True", "Ok", "");
+}
+
+static void look_done(void *arg, const struct tp_error *err)
+{
+	struct look *l = arg;
+	struct vm *vm = vm_find(l->t, l->vm);
+	const char *id = tp_json_str(l->job->in, "id");
+	const char *own = vm ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
+
+	if (vm && vm->restorable) {
+		bool again = vm->restorable->again, dropped = err && err->code == TP_ECANCELLED;
+
+		vm->restorable->looking = vm->restorable->again = false;
+		if (again)
+			restorable_check(vm);
+		else if (!dropped && vm->state == VM_HIBERNATED && own && strcmp(own, id) == 0)
+			found(vm, l->job, err);
+	}
+	json_decref(l->job->base.error_data);
+	l->job->base.error_data = NULL;
+	l->job->base.free(&l->job->base);
+	free(l);
+}
+
+static json_t *look_input(struct vm *vm)
+{
+	json_t *in = json_copy(json_object_get(vm->rest, "image"));
+	const json_t *entry = pools_image(vm->t->pools, tp_json_str(in, "id"), NULL);
+
+	if (!tp_json_str(in, "vm"))
+		tp_json_set_str(in, "vm", vm->name);
+	else
+		tp_json_set(in, "other-vm", json_true());	/* it was allowed when it was restored */
+	tp_json_set_str(in, "uid", vm->uid);
+	tp_json_set_str(in, "state", tp_json_str(entry, "state"));
+	tp_json_set(in, "declared", launch_disks(vm));
+	return in;
+}
+
+static bool look(struct vm *vm, struct engine_pool *p)
+{
+	struct look *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return false;
+	l->t = vm->t;
+	snprintf(l->vm, sizeof(l->vm), "%s", vm->name);
+	l->job = job_new(restore_look, look_input(vm), p, NULL);
+	if (l->job && io_worker_submit(engine_pool_worker(p), look_run, look_done, l, NULL))
+		return true;
+	if (l->job)
+		l->job->base.free(&l->job->base);
+	free(l);
+	return false;
+}
+
+void restorable_check(struct vm *vm)
+{
+	const char *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
+	struct tp_error why = TP_ERROR_INIT;
+	struct engine_pool *p;
+
+	if (!vm->restorable)
+		vm->restorable = calloc(1, sizeof(*vm->restorable));
+	/* An operation's end asks again. */
+	if (!vm->restorable || vm->op || vm->t->closing)
+		return;
+	if (vm->state != VM_HIBERNATED || !pool) {
+		set(vm, "False", "NotHibernated", "the VM is not hibernated");
+		return;
+	}
+	p = pools_need(vm->t->pools, pool, &why);
+	if (!p) {
+		set(vm, "False", "PoolMissing", why.text);
+		return;
+	}
+	if (vm->restorable->looking)
+		vm->restorable->again = true;
+	else
+		vm->restorable->looking = look(vm, p);
+}
+
+void restorable_check_all(struct torpor *t)
+{
+	for (struct vm *vm = t->vms; vm; vm = vm->next)
+		restorable_check(vm);
+}
+
+void restorable_image_changed(struct torpor *t, const char *image)
+{
+	for (struct vm *vm = t->vms; vm; vm = vm->next) {
+		const char *own = tp_json_str(json_object_get(vm->rest, "image"), "id");
+
+		if (own && strcmp(own, image) == 0)
+			restorable_check(vm);
+	}
+}
