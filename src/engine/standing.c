@@ -280,7 +280,7 @@ static void sweep(struct torpor *t)
 	json_array_foreach(pools, i, pool) {
 		struct engine_pool *p = pools_need(t->pools, tp_json_str(pool, "name"), NULL);
 
-		if (p && engine_pool_storage(p))
+		if (p && engine_pool_ready(p))
 			pool_job(p, list_run, json_pack("{s:s}", "pool", engine_pool_name(p)), list_done, t, NULL);
 	}
 }

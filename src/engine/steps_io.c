@@ -50,11 +50,14 @@ static void job_free(struct op_job *base)
 struct job *job_new(bool (*fn)(struct job *j, struct tp_error *err), json_t *in_owned,
 		    struct engine_pool *pool, struct tp_error *err)
 {
-	struct job *j = calloc(1, sizeof(*j));
+	struct job *j = pool && !engine_pool_storage(pool) ? NULL : calloc(1, sizeof(*j));
 
 	if (!j) {
 		json_decref(in_owned);
-		tp_fail_nomem(err);
+		if (pool && !engine_pool_storage(pool))
+			tp_fail_class(err, TP_ESYS, "IOError", "pool %s is not open", engine_pool_name(pool));
+		else
+			tp_fail_nomem(err);
 		return NULL;
 	}
 	*j = (struct job){ .base = { .run = job_run, .free = job_free }, .fn = fn, .in = in_owned, .fd = -1,

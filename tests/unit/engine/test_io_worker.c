@@ -192,6 +192,39 @@ static void test_hanging_thread(void **state)
 	close(gate[1]);
 }
 
+/* Before the loop runs: completions come from the wait itself, once, in order. */
+static void test_wait(void **state)
+{
+	struct item items[2] = { make(0), make(1) };
+	struct tp_error err = TP_ERROR_INIT;
+	struct ev_loop *loop;
+	struct io_worker *w = start(&loop);
+	int gate[2];
+
+	(void)state;
+	assert_true(io_worker_wait(w, 0));		/* nothing to wait for */
+	assert_true(io_worker_busy(w) == 0);
+	assert_int_equal(pipe(gate), 0);
+	items[0].gate = gate[0];
+	for (int i = 0; i < 2; i++)
+		assert_true(io_worker_submit(w, run, done, &items[i], &err));
+	assert_false(io_worker_wait(w, 0.05));
+	assert_int_equal(ndone, 0);
+	assert_true(io_worker_busy(w) >= 0.04);
+	assert_int_equal(write(gate[1], "x", 1), 1);
+	assert_true(io_worker_wait(w, 20));
+	assert_int_equal(ndone, 2);
+	assert_int_equal(order[1], 1);
+	assert_true(io_worker_busy(w) == 0);
+	assert_int_equal(io_worker_pending(w), 0);
+	ev_run(loop, 0);
+	assert_int_equal(ndone, 2);
+	assert_true(io_worker_free(w, 1));
+	ev_loop_destroy(loop);
+	close(gate[0]);
+	close(gate[1]);
+}
+
 static void test_free_null(void **state)
 {
 	(void)state;
@@ -203,7 +236,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order), cmocka_unit_test(test_free_drops_the_queue),
 		cmocka_unit_test(test_queue_is_bounded), cmocka_unit_test(test_hanging_thread),
-		cmocka_unit_test(test_free_null),
+		cmocka_unit_test(test_wait), cmocka_unit_test(test_free_null),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
