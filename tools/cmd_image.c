@@ -201,14 +201,15 @@ static void compare_blocks(json_t *list, const struct image *img, const json_t *
 		return;
 	differ_number(list, "RAM blocks", (int64_t)json_array_size(blocks), n);
 	for (unsigned k = 0; k < n && k < json_array_size(blocks); k++) {
+		const struct image_block *b = image_block(img, k);
 		const char *id = tp_json_str(json_array_get(blocks, k), "id");
+		char what[300];
 
-		if (id && strcmp(id, image_block(img, k)->id) != 0)
-			differ(list, "RAM block", id, image_block(img, k)->id);
+		snprintf(what, sizeof(what), "bytes of RAM block %s", b->id);
+		if (id && strcmp(id, b->id) != 0)
+			differ(list, "RAM block", id, b->id);
 		else
-			differ_number(list, "bytes of a RAM block",
-				      tp_json_int(json_array_get(blocks, k), "bytes", -1),
-				      image_block(img, k)->used_length);
+			differ_number(list, what, tp_json_int(json_array_get(blocks, k), "bytes", -1), b->used_length);
 	}
 }
 

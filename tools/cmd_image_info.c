@@ -18,50 +18,29 @@
 #include "base/tp_time.h"
 #include "cli_out.h"
 #include "cmd_image.h"
-#include "migration/stream_parse.h"
+#include "migration/image_machine.h"
 #include "storage/image_format.h"
 #include "storage/image_survey.h"
 #include "storage/pool.h"
 
-#define MACHINE_MAX 256
 #define MARK_MAX 65536u		/* bytes of consumed.json and the like */
 
 static const char *const kinds[] = { "stopped", "live", "background-snapshot" };
 
 /*
  * @img: NULL: damage says why
- * @manifest, @consumed, @verified: NULL: not there
+ * @manifest, @consumed, @verified, @moving: NULL: not there
  * @problems: sentences
  */
 struct info {
 	const char *path;
 	struct image *img;
 	struct tp_error damage;
-	char machine[MACHINE_MAX];
-	json_t *manifest, *consumed, *verified, *problems;
+	char machine[IMAGE_MACHINE_MAX];
+	json_t *manifest, *consumed, *verified, *moving, *problems;
 };
 
 /* ---- gathering */
-
-/* The machine type, from the configuration section in the first frame; "" if it is not there. */
-static bool read_machine(const struct image *img, char machine[MACHINE_MAX], struct tp_error *err)
-{
-	struct image_decoder *d = image_decoder_new(err);
-	struct stream_parser *p = d ? stream_parser_new(2 * IMAGE_FRAME_MAX, err) : NULL;
-	uint8_t *raw = p ? malloc(image_frame_raw(img, 0)) : NULL;
-	bool ok = raw && image_frame_read(img, d, 0, raw, NULL, err);
-
-	if (p && !raw)
-		tp_fail_nomem(err);
-	if (ok) {
-		ok = stream_parse(p, raw, image_frame_raw(img, 0), err) != STREAM_FAILED;
-		snprintf(machine, MACHINE_MAX, "%s", stream_machine(p));
-	}
-	free(raw);
-	stream_parser_free(p);
-	image_decoder_free(d);
-	return ok;
-}
 
 static json_t *take_beside(struct info *i, const char *file, size_t max)
 {
@@ -87,16 +66,31 @@ static void compare(struct info *i)
 								machine, i->machine));
 }
 
+/* A verification of other content than this says nothing of it. */
+static void drop_stale_verification(struct info *i)
+{
+	const char *of = tp_json_str(i->verified, "footer");
+	char footer[17];
+
+	if (!i->img || !of)
+		return;
+	snprintf(footer, sizeof(footer), "%016" PRIx64, image_info(i->img)->footer_checksum);
+	if (strcmp(of, footer) != 0)
+		json_decref(TP_STEAL(i->verified));
+}
+
 static void gather(struct info *i, int fd)
 {
 	i->problems = json_array();
 	i->img = image_open(fd, &i->damage);
 	if (i->img)
-		read_machine(i->img, i->machine, &i->damage);
+		image_machine(i->img, i->machine, &i->damage);
 	i->manifest = take_beside(i, "manifest.json", MANIFEST_MAX);
 	i->consumed = take_beside(i, "consumed.json", MARK_MAX);
 	i->verified = take_beside(i, "verified.json", MARK_MAX);
+	i->moving = take_beside(i, "moving.json", MARK_MAX);
 	compare(i);
+	drop_stale_verification(i);
 }
 
 static void drop(struct info *i)
@@ -105,6 +99,7 @@ static void drop(struct info *i)
 	json_decref(i->manifest);
 	json_decref(i->consumed);
 	json_decref(i->verified);
+	json_decref(i->moving);
 	json_decref(i->problems);
 }
 
@@ -113,6 +108,8 @@ static const char *state(const struct info *i)
 {
 	if (i->damage.code != TP_OK)
 		return i->damage.code == TP_ECORRUPT ? "corrupt" : "unavailable";
+	if (i->moving)
+		return "partial";
 	return i->consumed ? "consumed" : "complete";
 }
 
@@ -183,6 +180,7 @@ static enum cli_status info_json(const struct info *i)
 	tp_json_set(o, "manifest", or_null(i->manifest));
 	tp_json_set(o, "consumed", or_null(i->consumed));
 	tp_json_set(o, "verified", or_null(i->verified));
+	tp_json_set(o, "moving", or_null(i->moving));
 	return cli_print_json(o);
 }
 
@@ -237,20 +235,34 @@ static void say_manifest(const struct info *i)
 	say_disks(i->manifest);
 }
 
-static void say_marks(const struct info *i)
+static void say_verified(const json_t *verified)
 {
-	const char *used = tp_json_str(i->consumed, "at"), *verified = tp_json_str(i->verified, "at");
+	const char *at = tp_json_str(verified, "at");
 	char ago[CLI_SPAN_TEXT];
 
+	if (!at)
+		cli_say("verified  never");
+	else if (tp_json_bool(verified, "ok", false))
+		cli_say("verified  good, %s, %s ago", at, cli_since(at, ago));
+	else
+		cli_say("verified  %lld damaged places found, %s, %s ago", (long long)tp_json_int(verified, "damaged", 1),
+			at, cli_since(at, ago));
+}
+
+static void say_marks(const struct info *i)
+{
+	const char *used = tp_json_str(i->consumed, "at"), *from = tp_json_str(i->moving, "from");
+
+	if (!i->manifest)
+		return;
 	if (i->consumed)
 		cli_say("consumed  a guest %s from it, %s", tp_json_bool(i->consumed, "ran", true) ? "ran" :
 			"was about to run", used ? used : "time not recorded");
-	else if (i->manifest)
+	else
 		cli_say("consumed  no");
-	if (verified)
-		cli_say("verified  %s, %s ago", verified, cli_since(verified, ago));
-	else if (i->manifest)
-		cli_say("verified  %s", i->verified ? "see verified.json" : "never");
+	say_verified(i->verified);
+	if (i->moving)
+		cli_say("moving    a copy that is not finished, from pool %s", from ? from : "-");
 }
 
 static const char *part(double of, double all, char buf[16])
