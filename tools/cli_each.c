@@ -85,3 +85,45 @@ int cli_each(struct cli *cli, const char *command, const json_t *arguments, cons
 		fn(cli, names->names[i], json_object_get(answers, names->names[i]), arg);
 	return CLI_DONE;
 }
+
+/* --- shown --- */
+
+struct showing {
+	struct cli_tally tally;
+	void (*show)(struct cli *cli, const json_t *value);
+	size_t shown;
+};
+
+static void show_answer(struct cli *cli, const char *name, const json_t *answer, void *arg)
+{
+	const json_t *error = json_object_get(answer, "error"), *value = json_object_get(answer, "return");
+	struct showing *s = arg;
+
+	if (error) {
+		cli_tally_add(&s->tally, name, cli_refusal(cli, error, cli_error(name, error, false)), error);
+		return;
+	}
+	cli_tally_add(&s->tally, name, CLI_DONE, value);
+	if (cli->format == CLI_F_JSON)
+		return;
+	if (s->shown++)
+		cli_say("%s", "");
+	s->show(cli, value);
+}
+
+int cli_each_show(struct cli *cli, const char *member, void (*show)(struct cli *cli, const json_t *value))
+{
+	tp_autojson json_t *arguments = json_object();
+	struct showing s = { .show = show };
+	struct cli_names names;
+	int status = cli_names(cli, &names);
+	bool many = names.many;
+
+	if (status == CLI_DONE)
+		status = cli_each(cli, cli->verb->command, arguments, member, &names, show_answer, &s);
+	cli_names_free(&names);
+	if (status == CLI_DONE)
+		return cli_tally_end(cli, &s.tally, many);
+	json_decref(s.tally.list);
+	return status;
+}

@@ -15,5 +15,10 @@ typedef void (*cli_each_fn)(struct cli *cli, const char *name, const json_t *ans
  */
 int cli_each(struct cli *cli, const char *command, const json_t *arguments, const char *member,
 	     const struct cli_names *names, cli_each_fn fn, void *arg);
+/*
+ * The verb's command for each of its operands; shows what is returned, with an empty line between, or
+ * prints JSON. Returns the verb's status.
+ */
+int cli_each_show(struct cli *cli, const char *member, void (*show)(struct cli *cli, const json_t *value));
 
 #endif

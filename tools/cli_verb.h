@@ -159,6 +159,7 @@ int cmd_stop(struct cli *cli);
 int cmd_ls(struct cli *cli);
 int cmd_show(struct cli *cli);
 int cmd_check(struct cli *cli);
+int cmd_capacity(struct cli *cli);
 int cmd_wait(struct cli *cli);
 int cmd_events(struct cli *cli);
 int cmd_log(struct cli *cli);

@@ -70,6 +70,9 @@ const struct cli_verb cli_verbs[] = {
 	  .summary = "Tell what a VM can do now, and what is in the way",
 	  .text = "Dry runs of start, hibernate and restore. The exit status is that of the one that its state is for:\n"
 		  "start if it is shut off or crashed, restore if it is hibernated, else hibernate." },
+	{ .name = "capacity", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = CLI_ONLINE | CLI_S_SELECT,
+	  .names = CLI_VM, .run = cmd_capacity, .command = "query-capacity",
+	  .summary = "Show what a VM's memory image may take, and where there is room for it" },
 	{ .name = "start", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = OPERATION, .names = CLI_VM,
 	  .run = cmd_operation, .command = "vm-start", .states = "shutoff hibernated crashed",
 	  .summary = "Boot a VM, or restore it if it is hibernated",

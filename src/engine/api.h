@@ -73,6 +73,8 @@ json_t *api_schema_full(void);		/* with docs: torpor_schema(), docs/schema.md */
 	X(query_images) X(image_delete) X(image_verify) X(image_move) \
 	/* verbs_pool.c */ \
 	X(query_pools) X(pool_define) X(pool_undefine) \
+	/* capacity.c */ \
+	X(query_capacity) \
 	/* verbs_op.c */ \
 	X(query_operations) X(query_operation) X(operation_wait) X(operation_cancel) X(operation_retry)
 #define API_HOST_HANDLERS(X) \

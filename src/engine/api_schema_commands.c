@@ -167,6 +167,10 @@ const struct api_command api_commands[] = {
 	  .doc = "Copies an image into another pool, checks the copy, then removes it from the pool where it was. "
 	  "What an interrupted move has copied stays there (partial); the next one to that pool goes on with "
 	  "it. Result: image, pool, bytes, copied-bytes, kept-bytes, seconds. It has no deadline but the one given." },
+	{ .name = "query-capacity", .role = TORPOR_ROLE_READ, .handler = api_query_capacity, .returns = "CapacityInfo",
+	  .args = ROW(REQUIRED("name", "name", "the VM")),
+	  .doc = "What a memory image of a VM may take, and where there is room for it. Answers within seconds also "
+	  "where QEMU or a pool does not." },
 	{ .name = "query-pools", .role = TORPOR_ROLE_READ, .handler = api_query_pools, .returns = "[PoolInfo]",
 	  .doc = "Pools that hold memory images, sorted by name." },
 	{ .name = "pool-define", .role = TORPOR_ROLE_ADMIN, .handler = api_pool_define,

@@ -111,6 +111,34 @@ const struct api_type api_types_results[] = {
 			       "by itself"),
 			 VALUE("read-only", "its file system cannot be written")) },
 
+	{ .name = "CapacityInfo", .kind = API_STRUCT, .doc = "Room for a memory image of a VM.",
+	  .members = ROW(REQUIRED("name", "name", "the VM"),
+			 REQUIRED("worst-case", "size", "an image is never larger; what reserve full reserves"),
+			 REQUIRED("exact", "bool", "by the memory that QEMU of this spec said it has; else by the spec, "
+				  "with a margin of 64 MiB for video memory, ROMs and firmware; memory that is plugged "
+				  "later is counted once it is there"),
+			 REQUIRED("expected", "size", "what it will likely be"),
+			 REQUIRED("basis", "CapacityBasis", "of expected"),
+			 REQUIRED("pools", "[CapacityPool]", "each pool"),
+			 OPTIONAL("standing", "size", "bytes held for it (storage.standing)"),
+			 REQUIRED("restore", "CapacityRestore", "how it would be restored now"),
+			 OPTIONAL("message", "str", "why the figures are not exact")) },
+	{ .name = "CapacityBasis", .kind = API_ENUM, .doc = "What an expectation is based on.",
+	  .members = ROW(VALUE("history", "the largest of the VM's last images, for its present memory"),
+			 VALUE("memory", "the guest's memory less what its balloon took, uncompressed"),
+			 VALUE("worst-case", "nothing is known")) },
+	{ .name = "CapacityPool", .kind = API_STRUCT, .doc = "Room for a VM in a pool.",
+	  .members = ROW(REQUIRED("pool", "name", "the pool"),
+			 REQUIRED("available", "any", "bytes that this VM could take there, with its standing room; null: "
+				  "not known"),
+			 REQUIRED("admitted", "bool", "the worst case would be admitted now"),
+			 REQUIRED("guaranteed", "bool", "what is reserved there cannot be lost again"),
+			 OPTIONAL("quota-left", "size", "bytes that the quotas of pool and VM leave"),
+			 OPTIONAL("why-not", "str", "why it would not be admitted")) },
+	{ .name = "CapacityRestore", .kind = API_STRUCT, .doc = "How a VM would be restored.",
+	  .members = ROW(REQUIRED("mode", "any", "a RestoreMode; null: it cannot be restored"),
+			 REQUIRED("why", "str", "why so")) },
+
 	/* --- operations --- */
 	{ .name = "OperationReply", .kind = API_STRUCT,
 	  .doc = "The operation was accepted. With wait: an Operation instead. With dry-run: a DryRun instead.",

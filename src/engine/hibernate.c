@@ -139,6 +139,10 @@ static void succeeded(struct op *op)
 	vm_image_forget(vm);
 	vm_rest_set(vm, "image", json_incref(image));
 	vm_rest_set(vm, "paused-by", NULL);
+	/* Outlives the image: what to expect of the next one. */
+	if (h->ram)
+		vm_rest_set(vm, "saved", json_pack("{s:O, s:I}", "bytes", json_object_get(summary, "bytes"), "ram",
+						   (json_int_t)h->ram));
 	pools_image_sealed(vm->t->pools, tp_json_str(image, "pool"), vm->name, tp_json_str(image, "id"),
 			   h->manifest);
 	op_result(op, "method", json_string("save"));

@@ -46,6 +46,7 @@ struct sync_call {
 	uint64_t qmp;			/* outstanding command, to be forgotten */
 	sync_fn then;			/* after the status was read */
 	json_t *data;
+	void *arg;			/* the verb's own */
 };
 /* The VM named by the call; NULL: answered. */
 struct vm *verb_vm(struct api_call *call);

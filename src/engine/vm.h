@@ -14,7 +14,7 @@
  *   "image": {"id", "pool", "vm"?} | absent, "consumed", "ran", "keep",
  *   "give-back": {retake, boot} (vm_image.h), "disks": {ID: {file, format}},
  *   "launched": {binary, args, disks, machine, vmgenid?, generation}, "paused-by", "last-exit",
- *   "ram": {bytes, blocks, generation} of its last QEMU (room.h),
+ *   "ram": {bytes, blocks, generation} of its last QEMU (room.h), "saved": {bytes, ram} of its last image,
  *   "qemu": {pid, start, boot} | absent, "hibernation": {...}, "release-due": bool, ...}
  * "running" says that a QEMU was left running: adoption looks for it.
  */

@@ -9,6 +9,8 @@
 
 #include "storage/image_bound.h"
 
+#define MIB (1ull << 20)
+
 static uint64_t random64(void)
 {
 	static uint64_t s = 88172645463325252ull;
@@ -59,60 +61,111 @@ static void record(struct filler *f, size_t n)
 	f->fill += n;
 }
 
-static uint64_t worst_image(uint64_t pages, unsigned page_bits, uint64_t devices)
+/* What is saved: pages in `blocks` RAM blocks, of which every `holes`-th is zero (0: none is). */
+struct shape {
+	uint64_t pages;
+	unsigned bits, blocks, holes;
+	uint64_t devices;
+};
+
+static void add_blocks(struct image_map *map, const struct shape *k)
+{
+	uint64_t left = k->pages;
+	char name[16];
+
+	for (unsigned b = 0; b < k->blocks; b++) {
+		uint64_t n = b + 1 == k->blocks ? left : 1 + random64() % (left - (k->blocks - b - 1));
+		int length = snprintf(name, sizeof(name), "block%u", b);
+
+		assert_true(image_map_add(map, name, (size_t)length, n << k->bits, NULL));
+		left -= n;
+	}
+	assert_true(image_map_alloc(map, NULL));
+}
+
+/* In random order, so that each page's frame is another one than that of the page before. */
+static void put_pages(struct filler *f, struct image_map *map, const struct shape *k)
+{
+	uint64_t *order = malloc(k->pages * sizeof(*order));
+
+	assert_non_null(order);
+	for (uint64_t i = 0; i < k->pages; i++)
+		order[i] = i;
+	shuffle(order, k->pages);
+	for (uint64_t i = 0; i < k->pages; i++) {
+		if (k->holes && order[i] % k->holes == 0) {
+			image_map_set(map, order[i], IMAGE_ZERO, 0);
+			continue;
+		}
+		record(f, 8 + ((size_t)1 << k->bits));
+		image_map_set(map, order[i], IMAGE_DATA, f->frame);
+	}
+	free(order);
+}
+
+static uint64_t worst_image(const struct shape *k)
 {
 	struct image_writer_options o = { .threads = 2 };
-	struct image_map map = { .page_bits = page_bits };
+	struct image_map map = { .page_bits = k->bits };
 	struct image_span span = { IMAGE_RANGE_PROLOGUE, 0, 8 };
 	struct image_sealed sealed;
 	struct filler f = { 0 };
 	struct image_writer *w;
-	uint64_t *order = malloc(pages * sizeof(*order));
 	bool done;
 
 	o.fd = memfd_create("image", MFD_CLOEXEC);
 	w = image_writer_new(&o, NULL);
 	assert_non_null(w);
-	assert_non_null(order);
-	assert_true(image_map_add(&map, "pc.ram", 6, pages << page_bits, NULL));
-	assert_true(image_map_alloc(&map, NULL));
-	for (uint64_t i = 0; i < pages; i++)
-		order[i] = i;
-	shuffle(order, pages);
+	add_blocks(&map, k);
 	f.pool = image_writer_pool(w);
 	flush(&f);
-	for (uint64_t i = 0; i < pages; i++) {
-		record(&f, 8 + ((size_t)1 << page_bits));
-		image_map_set(&map, order[i], IMAGE_DATA, f.frame);
-	}
-	for (; devices >= 4096; devices -= 4096)
+	put_pages(&f, &map, k);
+	for (uint64_t left = k->devices; left >= 4096; left -= 4096)
 		record(&f, 4096);
 	flush(&f);
 	assert_true(frame_pool_finish(f.pool, 60000, &done, NULL) && done);
 	assert_true(image_writer_seal(w, &map, &span, 1, IMAGE_STOPPED, &sealed, NULL));
 	image_writer_free(w);
 	image_map_free(&map);
-	free(order);
 	close(o.fd);
 	return sealed.file_bytes;
 }
 
+static void check_shape(const struct shape *k)
+{
+	uint64_t bound, real = worst_image(k);
+
+	assert_true(image_bound(k->pages << k->bits, 1u << k->bits, k->blocks, k->devices, &bound));
+	if (real > bound)
+		fail_msg("%llu pages of 2^%u, %u blocks, holes %u, %llu bytes of devices: %llu > %llu",
+			 (unsigned long long)k->pages, k->bits, k->blocks, k->holes,
+			 (unsigned long long)k->devices, (unsigned long long)real, (unsigned long long)bound);
+}
+
 static void never_larger(void **state)
 {
-	static const struct { uint64_t pages; unsigned bits; } cases[] = {
-		{ 1, 12 }, { 1000, 12 }, { 12000, 12 }, { 600, 16 }, { 70, 18 }, { 30, 20 },
+	static const struct shape cases[] = {
+		{ 1, 12, 1, 0, MIB }, { 1000, 12, 1, 0, MIB }, { 12000, 12, 1, 0, MIB }, { 600, 16, 1, 0, MIB },
+		{ 70, 18, 1, 0, MIB }, { 30, 20, 1, 0, MIB },
 	};
 
 	(void)state;
-	for (size_t i = 0; i < TP_N(cases); i++) {
-		uint64_t devices = 1 << 20, bound, real;
+	for (size_t i = 0; i < TP_N(cases); i++)
+		check_shape(&cases[i]);
+}
 
-		assert_true(image_bound(cases[i].pages << cases[i].bits, 1u << cases[i].bits, 1, devices,
-					&bound));
-		real = worst_image(cases[i].pages, cases[i].bits, devices);
-		if (real > bound)
-			fail_msg("%llu pages of 2^%u: %llu > %llu", (unsigned long long)cases[i].pages,
-				 cases[i].bits, (unsigned long long)real, (unsigned long long)bound);
+/* The same sequence each time: a failure names its shape. */
+static void never_larger_at_random(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 40; i++) {
+		struct shape k = { .bits = 12 + (unsigned)(random64() % 5) };
+
+		k.pages = 40 + random64() % ((16 * MIB >> k.bits) + 1);
+		k.blocks = 1 + (unsigned)(random64() % 20);
+		k.holes = random64() % 3 == 0 ? 2 + (unsigned)(random64() % 5) : 0;
+		k.devices = 4096 + random64() % (2 * MIB);
+		check_shape(&k);
 	}
 }
 
@@ -144,6 +197,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(never_larger),
+		cmocka_unit_test(never_larger_at_random),
 		cmocka_unit_test(not_wasteful),
 		cmocka_unit_test(overflow),
 	};
