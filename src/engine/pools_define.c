@@ -41,6 +41,8 @@ struct pool_change {
 	struct engine_pool *made;	/* stands aside; NULL: none */
 	json_t *entry;			/* for host.json; NULL: to be taken out */
 	uint64_t quota, low_water;
+	struct tp_error why;		/* it failed */
+	json_t *why_data;
 };
 
 /* --- a change and its answer --- */
@@ -64,6 +66,7 @@ static void change_free(struct pool_change *c)
 		*list = c->next;
 		ev_timer_stop(c->ps->t->loop, &c->limit);
 	}
+	json_decref(c->why_data);
 	json_decref(c->entry);
 	free(c);
 }
@@ -161,22 +164,32 @@ static bool change_run(void *arg, struct tp_error *err)
 
 /* --- define --- */
 
-/* It comes to nothing: what stands aside goes, what was in service is again. */
+static void define_given_up(void *arg, const struct tp_error *close_error)
+{
+	struct pool_change *c = arg;
+
+	(void)close_error;
+	if (c->ps && c->made)
+		c->made->over = true;
+	if (c->ps && c->old) {
+		c->old->changing = false;
+		pools_look(c->old, true);
+	}
+	answer(c, &c->why, TP_STEAL(c->why_data));
+	change_free(c);
+}
+
+/* It comes to nothing: what was made is taken back, what was in service is again; then it is told. */
 static void define_failed(struct pool_change *c, const struct tp_error *err, json_t *data_owned)
 {
-	struct engine_pool *p = c->made, *old = c->old;
+	struct engine_pool *p = c->ps ? c->made : NULL;
 
-	if (c->ps && p) {
-		if (p->storage)
-			engine_pool_close(p, TP_STEAL(p->storage), true, NULL, NULL);
-		p->over = true;
-	}
-	if (c->ps && old) {
-		old->changing = false;
-		pools_look(old, true);
-	}
-	answer(c, err, data_owned);
-	change_free(c);
+	c->why = *err;
+	c->why_data = data_owned;
+	if (p && p->storage)
+		engine_pool_close(p, TP_STEAL(p->storage), true, define_given_up, c);
+	else
+		define_given_up(c, NULL);
 }
 
 static void leave_service(struct engine_pool *p)
@@ -366,10 +379,8 @@ static void redefined(void *arg, const struct tp_error *err)
 	if (!err && c->ps) {
 		p->quota = p->space.quota = c->quota;
 		p->low_water = c->low_water;
-		p->level = pool_level(&p->space, p->low_water, POOL_OK);
 		set_quota(p);
-		pools_look(p, false);
-		pools_tell(p);
+		pools_look(p, false);	/* its level by the new figures */
 	}
 	answer(c, err, NULL);
 	change_free(c);
