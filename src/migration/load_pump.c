@@ -45,6 +45,7 @@
 #define LOAD_TAIL_MAX IMAGE_FRAME_MAX
 #define LOAD_POLL_MS 100		/* between two questions to cancelled() */
 #define LOAD_HOLD_MS 5			/* between two questions to release(): this delays the VM */
+#define LOAD_FORGET (8u << 20)		/* stored bytes after which what was sent leaves the page cache */
 #define RANGE_DEVICE_AREA 4
 
 enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY, SLOT_FAILED };
@@ -283,9 +284,20 @@ static bool pass_on(struct pump *p, const struct slot *s, uint64_t at, struct tp
 	return true;
 }
 
+/*
+ * An image is read once: it shall not push what is read often out of the page cache. From the range before
+ * on, as the folio that it ended in stayed.
+ */
+static void forget(struct pump *p, uint64_t frame, uint64_t from[2])
+{
+	image_frames_forget(p->img, from[0], frame);
+	from[0] = from[1];
+	from[1] = frame;
+}
+
 static bool send_frames(struct pump *p, struct tp_error *err)
 {
-	uint64_t at = 0;
+	uint64_t at = 0, from[2] = { 0 }, stored = 0;
 
 	for (uint64_t frame = 0; frame < p->info->frames; frame++) {
 		struct slot *s = &p->slots[frame % p->nslots];
@@ -297,6 +309,11 @@ static bool send_frames(struct pump *p, struct tp_error *err)
 			return false;
 		at += s->len;
 		release_slot(p, s);
+		stored += image_frame_stored(p->img, frame);
+		if (stored < LOAD_FORGET && frame + 1 < p->info->frames)
+			continue;
+		forget(p, frame + 1, from);
+		stored = 0;
 	}
 	return frames_sum_check(p->sum, p->img, err);
 }

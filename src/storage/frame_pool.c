@@ -17,6 +17,10 @@
  * while `writing` keeps others away; they go on compressing. The lock is taken
  * a few times a frame (256 KiB), never per page.
  *
+ * An image is not read again soon, so it shall not push what is read often out of the page cache: what
+ * was written is dropped from it again, DROP_BEHIND bytes later. Nothing waits for that. Pages that are not on
+ * the disk by then stay, and go once the image is sealed (image_write.c).
+ *
  * After a failure workers drop frames, the producer gets no buffers any more.
  */
 #include "frame_pool.h"
@@ -41,6 +45,7 @@
 #define SLOTS_MIN 24u			/* on a busy host a worker may lose its CPU for a while */
 #define WRITE_BATCH 32u			/* frames in one pwritev */
 #define SYNC_EVERY (8u << 20)		/* bytes after which the kernel is told to start writing */
+#define DROP_BEHIND (4 * SYNC_EVERY)	/* by then they should be on the disk */
 
 enum slot_state { SLOT_FREE, SLOT_QUEUED, SLOT_WORKING, SLOT_DONE };
 
@@ -61,7 +66,7 @@ struct frame_pool {
 	unsigned size;
 	uint64_t head, next, tail;
 	int fd, level;
-	uint64_t offset, synced, limit;
+	uint64_t offset, synced, dropped, limit;
 	struct frame_table table;
 	XXH64_state_t *sums;
 	pthread_t threads[FRAME_THREADS_MAX];
@@ -174,6 +179,11 @@ static void start_writeback(struct frame_pool *p, uint64_t end)
 		return;
 	sync_file_range(p->fd, (off_t)p->synced, (off_t)(end - p->synced), SYNC_FILE_RANGE_WRITE);
 	p->synced = end;
+	if (end - p->dropped < DROP_BEHIND + SYNC_EVERY)
+		return;
+	posix_fadvise(p->fd, (off_t)p->dropped, (off_t)(end - DROP_BEHIND - p->dropped), POSIX_FADV_DONTNEED);
+	/* Once more what was still being written, and the folio that the range ended in. */
+	p->dropped = end - DROP_BEHIND - SYNC_EVERY;
 }
 
 static unsigned gather(struct frame_pool *p, struct iovec *iov, uint64_t *bytes)

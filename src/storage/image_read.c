@@ -11,6 +11,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,6 +329,14 @@ void image_decoder_free(struct image_decoder *d)
 uint64_t image_frame_stored(const struct image *img, uint64_t frame)
 {
 	return img->x.stored_at[frame + 1] - img->x.stored_at[frame];
+}
+
+void image_frames_forget(const struct image *img, uint64_t from, uint64_t to)
+{
+	uint64_t at = img->x.stored_at[from], end = img->x.stored_at[to];
+
+	if (end > at)
+		posix_fadvise(img->fd, (off_t)(IMAGE_HEADER_SIZE + at), (off_t)(end - at), POSIX_FADV_DONTNEED);
 }
 
 uint32_t image_frame_raw(const struct image *img, uint64_t frame)

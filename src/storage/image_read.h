@@ -53,6 +53,11 @@ void image_decoder_free(struct image_decoder *d);
 uint64_t image_frame_stored(const struct image *img, uint64_t frame);	/* bytes in the file */
 uint32_t image_frame_raw(const struct image *img, uint64_t frame);	/* bytes decoded */
 /*
+ * Lets the bytes of the frames from `from` to before `to` out of the page cache: they are not read again soon.
+ * A hint; at both ends a page may stay.
+ */
+void image_frames_forget(const struct image *img, uint64_t from, uint64_t to);
+/*
  * Decodes frame `frame` (< info->frames) into buf of at least image_frame_raw() bytes; size and
  * zstd's content checksum are verified, and the checksum is handed out for the footer's sum.
  */

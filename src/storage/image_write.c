@@ -11,6 +11,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -172,6 +173,8 @@ static bool settle(struct image_writer *w, uint64_t size, struct tp_error *err)
 		return false;
 	if (fsync(w->o.fd))
 		return image_write_error(err, errno, "sync of the image's header", 0);
+	/* What of it is in the page cache still: see frame_pool.c. */
+	posix_fadvise(w->o.fd, 0, 0, POSIX_FADV_DONTNEED);
 	return true;
 }
 
