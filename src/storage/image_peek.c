@@ -54,7 +54,7 @@ static bool footer_ok(const struct image_footer *f, const struct image_header *h
 	return true;
 }
 
-bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], struct tp_error *err)
+bool image_peek(int fd, struct image_peek *found, struct tp_error *err)
 {
 	struct image_header h;
 	struct image_footer f;
@@ -71,7 +71,21 @@ bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], stru
 	    !tp_pread_all(fd, &f, sizeof(f), st.st_size - (off_t)sizeof(f), err) ||
 	    !footer_ok(&f, &h, err))
 		return false;
-	*footer_checksum = tp_le64(&f.checksum);
-	memcpy(uuid, f.uuid, sizeof(f.uuid));
+	*found = (struct image_peek){
+		.footer_checksum = tp_le64(&f.checksum), .file_bytes = (uint64_t)st.st_size,
+		.raw_bytes = tp_le64(&f.raw_bytes),
+	};
+	memcpy(found->uuid, f.uuid, sizeof(f.uuid));
+	return true;
+}
+
+bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], struct tp_error *err)
+{
+	struct image_peek found;
+
+	if (!image_peek(fd, &found, err))
+		return false;
+	*footer_checksum = found.footer_checksum;
+	memcpy(uuid, found.uuid, sizeof(found.uuid));
 	return true;
 }

@@ -8,11 +8,20 @@
 
 #include "base/tp_error.h"
 
+/* What names an image, and what a manifest repeats of it. */
+struct image_peek {
+	uint64_t footer_checksum;
+	uint8_t uuid[16];
+	uint64_t file_bytes, raw_bytes;
+};
+
 /*
  * Header and footer are whole, belong together and to a file of this length. Errors are TP_ECORRUPT,
- * for a newer format TP_EUNSUPPORTED. footer_checksum is the one that a manifest names. fd is
- * borrowed and must be a regular file; nothing is set on failure.
+ * for a newer format TP_EUNSUPPORTED. fd is borrowed and must be a regular file; nothing is set on
+ * failure.
  */
+bool image_peek(int fd, struct image_peek *found, struct tp_error *err);
+/* The same for who only asks which image it is. */
 bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], struct tp_error *err);
 
 #endif

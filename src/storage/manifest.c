@@ -16,6 +16,7 @@
 #include "base/tp_json.h"
 #include "base/tp_time.h"
 #include "fingerprint.h"
+#include "image_peek.h"
 #include "pool.h"
 
 #define MANIFEST_FORMAT 1
@@ -437,4 +438,23 @@ bool manifest_check(const json_t *manifest, struct tp_error *err)
 	};
 
 	return check_members(manifest, members, TP_N(members), "", err);
+}
+
+bool manifest_matches(const json_t *manifest, const struct image_peek *file, struct tp_error *err)
+{
+	char footer[17], uuid[33];
+	const char *differs = NULL;
+
+	snprintf(footer, sizeof(footer), "%016llx", (unsigned long long)file->footer_checksum);
+	for (size_t i = 0; i < sizeof(file->uuid); i++)
+		snprintf(uuid + 2 * i, 3, "%02x", file->uuid[i]);
+	if (strcmp(footer, tp_json_str(manifest, "footer")) != 0)
+		differs = "footer";
+	else if (strcmp(uuid, tp_json_str(manifest, "uuid")) != 0)
+		differs = "uuid";
+	else if ((uint64_t)tp_json_int(manifest, "bytes", 0) != file->file_bytes)
+		differs = "bytes";
+	else if ((uint64_t)tp_json_int(manifest, "raw-bytes", 0) != file->raw_bytes)
+		differs = "raw-bytes";
+	return !differs || tp_fail(err, TP_ECORRUPT, "memory.zst is not the file that the manifest names: %s", differs);
 }

@@ -19,5 +19,8 @@
 
 /* Types, names, bounds of every member that torpor uses; Corrupt with data.where in the text. */
 bool manifest_check(const json_t *manifest, struct tp_error *err);
+/* Whether a checked manifest is that of this image file, in all that it repeats of it; else Corrupt. */
+struct image_peek;
+bool manifest_matches(const json_t *manifest, const struct image_peek *file, struct tp_error *err);
 
 #endif

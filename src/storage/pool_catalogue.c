@@ -18,6 +18,7 @@
 #include "base/tp_json.h"
 #include "base/tp_log.h"
 #include "image_peek.h"
+#include "manifest.h"
 #include "pool_priv.h"
 
 TP_LOG_SOURCE("storage.pool");
@@ -124,20 +125,9 @@ static bool footer_matches(const struct pool *p, const char *vm, const char *id,
 			   const json_t *manifest, struct tp_error *err)
 {
 	tp_autoclose int fd = pool_image_open(p, vm, id, err);
-	char sum[17], hex[33];
-	uint64_t checksum;
-	uint8_t uuid[16];
+	struct image_peek found;
 
-	if (fd < 0 || !image_footer_peek(fd, &checksum, uuid, err))
-		return false;
-	snprintf(sum, sizeof(sum), "%016llx", (unsigned long long)checksum);
-	for (size_t i = 0; i < sizeof(uuid); i++)
-		snprintf(hex + 2 * i, 3, "%02x", uuid[i]);
-	if (strcmp(sum, tp_json_str(manifest, "footer")) != 0 ||
-	    strcmp(hex, tp_json_str(manifest, "uuid")) != 0)
-		return tp_fail(err, TP_ECORRUPT, "%s is not the file that the manifest names",
-			       POOL_IMAGE_FILE);
-	return true;
+	return fd >= 0 && image_peek(fd, &found, err) && manifest_matches(manifest, &found, err);
 }
 
 static const char *state_of_error(const struct tp_error *why)

@@ -156,6 +156,7 @@ static inline uint64_t seal_image(int fd, uint16_t major)
 	tp_put_le32(&f.skip_magic, IMAGE_SKIPPABLE);
 	tp_put_le32(&f.skip_length, IMAGE_FOOTER_SIZE - 8);
 	memcpy(f.magic, IMAGE_FOOTER_MAGIC, IMAGE_MAGIC_SIZE);
+	tp_put_le64(&f.raw_bytes, 8192);
 	for (uint8_t i = 0; i < 16; i++)
 		h.uuid[i] = f.uuid[i] = i;
 	tp_put_le64(&h.checksum, XXH64(&h, offsetof(struct image_header, checksum), 0));
