@@ -269,7 +269,8 @@ check: all test-programs
 FUZZ_CC ?= clang
 FUZZ_FLAGS := -std=c11 -g -O1 $(WARN) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_OBJS := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(foreach l,$(LAYERS),$(call layer_srcs,$(l))))
+FUZZ_SHARED := $(filter-out $(FUZZ_SRCS),$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_OBJS := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_SHARED) $(foreach l,$(LAYERS),$(call layer_srcs,$(l))))
 
 fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRCS))
 
