@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "fake/fake_image.h"
 
@@ -212,24 +213,97 @@ static void nonsense_ends_the_job(void **state)
 	load_end(&l);
 }
 
+static const json_t *verify_error(struct mover_peer *p, const struct fake_image *f, json_t **message)
+{
+	const json_t *error;
+
+	start_job(p, "verify", "image", &f->fd, 1, NULL);
+	assert_hello(p);
+	do {
+		json_decref(*message);
+		*message = mover_peer_receive(p);
+		assert_non_null(*message);
+	} while (json_object_get(*message, "progress"));
+	error = json_object_get(*message, "error");
+	assert_string_equal(tp_json_str(error, "class"), "Corrupt");
+	assert_exit(mover_peer_wait(p), MOVER_EXIT_ERROR);
+	mover_peer_free(p);
+	return error;
+}
+
 static void verify_tells_what_is_damaged(void **state)
 {
 	struct fake_image f;
 	struct mover_peer p;
+	json_t *message = NULL;
+	const json_t *error, *list;
 
 	(void)state;
-	fake_image_make(&f, 20, 20000);
+	/* Its frames hold no stream, so each is a damage; the seventh is one already when it is decoded. */
+	fake_image_make(&f, 50, 20000);
 	fake_image_flip(&f, f.first_frame + 7 * f.frame_bytes + 100);
-	start_job(&p, "verify", "image", &f.fd, 1, NULL);
-	assert_hello(&p);
-	assert_job_error(&p, "Corrupt", "frame", MOVER_EXIT_ERROR);
-	mover_peer_free(&p);
+	error = verify_error(&p, &f, &message);
+	list = json_object_get(error, "damage");
+	assert_int_equal(tp_json_int(error, "damaged", 0), 51);
+	assert_int_equal(json_array_size(list), 32);
+	for (size_t i = 0; i < 32; i++) {
+		const json_t *d = json_array_get(list, i);
+
+		assert_int_equal(tp_json_int(d, "frame", -1), i);
+		assert_int_equal(tp_json_int(d, "offset", -1), f.first_frame + i * f.frame_bytes);
+		assert_int_equal(tp_json_int(d, "length", -1), f.frame_bytes);
+		assert_true(!strstr(tp_json_str(d, "what"), "raw offset") == (i == 7));
+	}
+	/* Without an index there are no places. */
 	assert_int_equal(ftruncate(f.fd, 5000), 0);
-	start_job(&p, "verify", "image", &f.fd, 1, NULL);
-	assert_hello(&p);
-	assert_job_error(&p, "Corrupt", "", MOVER_EXIT_ERROR);
-	mover_peer_free(&p);
+	error = verify_error(&p, &f, &message);
+	assert_null(json_object_get(error, "damage"));
+	json_decref(message);
 	fake_image_free(&f);
+}
+
+#define IOPRIO_CLASS_SHIFT 13
+
+/* As seen from outside, of a job that waits. */
+static void assert_priority(json_t *more_owned, int nice, int io_class)
+{
+	struct load l;
+	tp_autojson json_t *held = NULL;
+	long io;
+
+	fake_image_make(&l.image, 3, 20000);
+	load_start(&l, more_owned);
+	assert_hello(&l.peer);
+	held = mover_peer_expect(&l.peer, "held");
+	assert_non_null(held);
+	errno = 0;
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)l.peer.pid), nice);
+	io = syscall(SYS_ioprio_get, 1, l.peer.pid);
+	assert_int_equal(io >> IOPRIO_CLASS_SHIFT, io_class);
+	mover_peer_close(&l.peer);
+	assert_exit(mover_peer_wait(&l.peer), MOVER_EXIT_ORPHAN);
+	load_end(&l);
+}
+
+static void background_gives_way_to_all(void **state)
+{
+	int own = getpriority(PRIO_PROCESS, 0);
+
+	(void)state;
+	assert_priority(json_pack("{s:b, s:b}", "hold", 1, "background", 1), 19, 3);
+	/* An unprivileged test that is nicer itself cannot be made less so. */
+	assert_priority(json_pack("{s:b, s:b}", "hold", 1, "background", 0), own > 5 ? own : 5, 2);
+}
+
+static void background_is_true_or_false(void **state)
+{
+	struct load l;
+
+	(void)state;
+	fake_image_make(&l.image, 3, 20000);
+	load_start(&l, json_pack("{s:s}", "background", "yes"));
+	assert_job_error(&l.peer, "GenericError", "\"background\" is neither true nor false", MOVER_EXIT_ERROR);
+	load_end(&l);
 }
 
 /* An engine that does not read for a while loses progress, nothing else. */
@@ -303,6 +377,8 @@ int main(void)
 		cmocka_unit_test(messages_of_a_later_engine_are_ignored),
 		cmocka_unit_test(nonsense_ends_the_job),
 		cmocka_unit_test(verify_tells_what_is_damaged),
+		cmocka_unit_test(background_gives_way_to_all),
+		cmocka_unit_test(background_is_true_or_false),
 		cmocka_unit_test(messages_wait_for_a_slow_engine),
 #ifdef TP_FAULTS
 		cmocka_unit_test(faults_strike_where_they_should),
