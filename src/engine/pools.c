@@ -269,13 +269,17 @@ void pools_recheck(struct pools *ps)
 		pools_look(p, true);
 }
 
-void pools_op_ended(struct pools *ps, const json_t *res)
+void pools_room_changed(struct pools *ps, const char *pool)
 {
-	const char *pool = tp_json_str(json_object_get(res, "image"), "pool");
 	struct engine_pool *p = pool ? pools_find(ps, pool) : NULL;
 
 	if (p)
 		pools_look(p, false);
+}
+
+void pools_op_ended(struct pools *ps, const json_t *res)
+{
+	pools_room_changed(ps, tp_json_str(json_object_get(res, "image"), "pool"));
 }
 
 /* --- one pool --- */

@@ -38,6 +38,7 @@ struct engine_pool *pools_need(struct pools *ps, const char *name, struct tp_err
 void pools_recheck(struct pools *ps);
 /* An operation with these resources (op_res) has ended: the room in its pool is looked at. */
 void pools_op_ended(struct pools *ps, const json_t *res);
+void pools_room_changed(struct pools *ps, const char *pool);	/* likewise; pool may be NULL */
 
 const char *engine_pool_name(const struct engine_pool *p);
 struct pool *engine_pool_storage(const struct engine_pool *p);	/* for jobs on its worker; NULL: missing */

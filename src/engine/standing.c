@@ -9,7 +9,7 @@
  *
  *   check   a VM's room is held, made larger or smaller in the pool of its spec. Not while an
  *           operation holds the VM (a save makes the room its image, or gives it back), nor
- *           while it is hibernated: its image has the room.
+ *           while it is hibernated there: its image has the room.
  *   sweep   what stands in a pool and no VM wants there is given back.
  *
  * A worker does its jobs in turn, and each is decided on the loop by what the spec says then: a
@@ -83,6 +83,18 @@ uint64_t standing_elsewhere(const struct vm *vm, const char *pool)
 	return vm->standing && strcmp(vm->standing->pool, pool) != 0 ? vm->standing->held : 0;
 }
 
+/* The image that has the room which would be held there, or NULL. */
+static const char *saved_in(const struct vm *vm, const char *pool)
+{
+	const char *rest = tp_json_str(vm->rest, "rest");
+	const json_t *image = json_object_get(vm->rest, "image");
+	const char *where = tp_json_str(image, "pool");
+
+	if (!rest || strcmp(rest, "hibernated") != 0 || !where || strcmp(where, pool) != 0)
+		return NULL;
+	return tp_json_str(image, "id");
+}
+
 /* --- the condition --- */
 
 json_t *standing_condition(const struct vm *vm)
@@ -105,6 +117,8 @@ static void set_condition(struct vm *vm, const char *status, const char *reason,
 	bool same = strcmp(s->status, status) == 0, told = same && strcmp(s->reason, reason) == 0;
 	json_t *data;
 
+	if (!wanted(vm))
+		return;		/* by now */
 	if (!same)
 		s->since_us = tp_now_us();
 	s->status = status;
@@ -156,6 +170,8 @@ static void hold_done(struct job *j, const struct tp_error *err, void *arg)
 	if (!s || !s->busy || (err && err->code == TP_ECANCELLED))
 		return;
 	s->busy = false;
+	if (s->held != (uint64_t)tp_json_int(j->out, "held", 0))
+		pools_room_changed(t->pools, tp_json_str(j->in, "pool"));
 	s->held = (uint64_t)tp_json_int(j->out, "held", 0);
 	snprintf(s->pool, sizeof(s->pool), "%s", tp_json_str(j->in, "pool"));
 	if (!err)
@@ -192,17 +208,10 @@ static void hold(struct vm *vm, struct standing *s)
 
 /* --- check --- */
 
-/* Its image has the room: it is what it would be held for. */
-static const char *saved_in(const struct vm *vm)
-{
-	const char *rest = tp_json_str(vm->rest, "rest");
-
-	return rest && strcmp(rest, "hibernated") == 0 ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
-}
-
 static void check(struct vm *vm)
 {
 	struct standing *s = wanted(vm) ? standing_of(vm) : vm->standing;
+	const char *image = saved_in(vm, room_pool(vm));
 	char text[TP_TEXT_SIZE];
 
 	if (!s || vm->op || vm->undecided || vm->spec_damaged)
@@ -212,9 +221,9 @@ static void check(struct vm *vm)
 		return;
 	if (!wanted(vm)) {
 		standing_forget(vm);
-	} else if (saved_in(vm)) {
+	} else if (image) {
 		s->held = 0;
-		snprintf(text, sizeof(text), "its image %s has the room", saved_in(vm));
+		snprintf(text, sizeof(text), "its image %s has the room", image);
 		set_condition(vm, "True", "InUse", text);
 	} else {
 		hold(vm, s);
@@ -231,6 +240,7 @@ static bool drop_run(struct job *j, struct tp_error *err)
 static void drop_done(struct job *j, const struct tp_error *err, void *arg)
 {
 	const char *vm = tp_json_str(j->in, "vm"), *pool = tp_json_str(j->in, "pool");
+	struct torpor *t = arg;
 
 	if (err && err->code == TP_ECANCELLED)
 		return;
@@ -239,7 +249,8 @@ static void drop_done(struct job *j, const struct tp_error *err, void *arg)
 		return;
 	}
 	tp_info("vm=%s pool=%s standing room given back", vm, pool);
-	standing_soon(arg, false);	/* there is room for others */
+	pools_room_changed(t->pools, pool);
+	standing_soon(t, false);	/* there is room for others */
 }
 
 static bool list_run(struct job *j, struct tp_error *err)
@@ -248,12 +259,17 @@ static bool list_run(struct job *j, struct tp_error *err)
 	return j->out != NULL;
 }
 
-/* Whose spec cannot be read may want it. */
+/*
+ * Whose spec cannot be read may want it. A VM may be hibernated and have standing room besides: its restore
+ * was paused for long, and QEMU ended before the guest ran.
+ */
 static bool is_wanted(struct torpor *t, const char *name, const char *pool)
 {
 	const struct vm *vm = vm_find(t, name);
 
-	return vm && ((vm->spec_damaged && !vm->gone) || standing_wanted(vm, pool));
+	if (!vm || vm->gone)
+		return false;
+	return vm->spec_damaged || vm->op || (standing_wanted(vm, pool) && !saved_in(vm, pool));
 }
 
 static void list_done(struct job *j, const struct tp_error *err, void *arg)

@@ -124,7 +124,7 @@ def test_standing_room_in_a_full_pool(s):
     equal(vm.images(), [])
     os.unlink(others)
     give_back(s, folder, "vm", "other")
-    equal(pool(s)["standing"], 0)
+    poll(lambda: pool(s)["standing"] == 0, 20)
 
 
 def test_standing_room_for_one_of_two(s):
@@ -139,7 +139,7 @@ def test_standing_room_for_one_of_two(s):
     message = [c for c in two.info()["conditions"] if c["type"] == "StorageReserved"][0]["message"]
     matches(message, r"not enough room: .*bytes\) required, .*bytes\) available in pool \"default\"")
     equal(held(folder, "two"), 0)
-    poll(lambda: pool(s)["standing"] == held(folder, "one"), 90)
+    poll(lambda: pool(s)["standing"] == held(folder, "one"), 20)
     # No longer wanted: the other one has it.
     s.client.cmd("vm-set", name="one", merge={"storage": {"standing": False}})
     wait_reserved(s, "True/Held", "two")
@@ -231,6 +231,7 @@ def test_killed_while_it_saves_into_standing_room(s):
     give_back(s, folder, "vm")
 
 
+@slow
 def test_standing_room_follows_the_memory(s):
     """A DIMM that is plugged needs room, too."""
     folder = use_pool(s, "700m")
