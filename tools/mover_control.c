@@ -14,6 +14,9 @@
  * Towards the job the thread leaves flags and makes `note` readable. When the
  * connection ends the process ends at once, unless control_outlive() was called
  * before: both happen under the mutex, so a save is either gone or sealed.
+ *
+ * With control_serve() the end of a connection is the beginning of waiting for
+ * the next one; what was not sent by then is not sent any more.
  */
 #include "mover_control.h"
 
@@ -25,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/tp_cleanup.h"
@@ -39,6 +43,8 @@
  * @wake: makes the thread look again; @note: the same for the job
  * @queue: messages from the oldest on; @count: how many
  * @progress_due: there is progress that was not sent; @progress_at: when the last one was sent
+ * @report: if not NULL, is the progress; @service: listener -1: none
+ * @sock: -1 between two connections of a service
  * @outlive, @ended, @finish, @status: see the header
  */
 struct control {
@@ -48,7 +54,9 @@ struct control {
 	size_t count;
 	bool progress_due;
 	struct mover_progress progress;
+	json_t *report;
 	double progress_at;
+	struct control_service service;
 	bool outlive, ended, finish;
 	int64_t status;
 };
@@ -78,6 +86,7 @@ struct control *control_open(int sock, struct tp_error *err)
 		return NULL;
 	}
 	c->sock = sock;
+	c->service.listener = -1;
 	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	c->note = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake < 0 || c->note < 0 || !tp_set_nonblock(sock, true)) {
@@ -94,12 +103,15 @@ struct control *control_open(int sock, struct tp_error *err)
 /* The engine is gone. Mutex held. */
 static void connection_ended(struct control *c)
 {
-	if (!c->outlive)
+	if (!c->outlive && c->service.listener < 0)
 		_exit(MOVER_EXIT_ORPHAN);
-	c->ended = true;
 	while (c->count > 0)
 		json_decref(c->queue[--c->count]);
 	c->progress_due = false;
+	if (c->service.listener >= 0)
+		tp_close(&c->sock);
+	else
+		c->ended = true;
 	raise_event(c->note);
 }
 
@@ -151,7 +163,8 @@ static void send_progress(struct control *c)
 
 	if (!c->progress_due || now - c->progress_at < MOVER_PROGRESS_INTERVAL)
 		return;
-	message = progress_message(&c->progress);
+	message = c->report ? json_pack("{s:O}", "progress", c->report) :
+			      progress_message(&c->progress);
 	/* When the socket is full, a newer one takes its place. */
 	if (message && try_send(c, message)) {
 		c->progress_due = false;
@@ -160,10 +173,25 @@ static void send_progress(struct control *c)
 	json_decref(message);
 }
 
-static void take_message(struct control *c, const json_t *message)
+/* Appends to the queue; a full one, of an engine that does not read, takes no more. Mutex held. */
+static void enqueue(struct control *c, json_t *message_owned)
+{
+	if (c->ended || c->sock < 0 || c->count == MESSAGES_MAX)
+		json_decref(message_owned);
+	else
+		c->queue[c->count++] = message_owned;
+}
+
+static void take_message(struct control *c, const json_t *message, int *fds, size_t nfds)
 {
 	const json_t *finish = json_object_get(message, "finish");
+	json_t *answer;
 
+	if (c->service.message) {
+		answer = c->service.message(c->service.arg, message, fds, nfds);
+		if (answer)
+			enqueue(c, answer);
+	}
 	/* What an older mover does not know is not for it. */
 	if (!finish)
 		return;
@@ -174,15 +202,18 @@ static void take_message(struct control *c, const json_t *message)
 
 static void receive_messages(struct control *c)
 {
-	for (;;) {
+	while (c->sock >= 0) {
 		struct tp_error err = TP_ERROR_INIT;
 		json_t *message = NULL;
-		size_t nfds = 0;
+		int fds[TP_MAX_FDS];
+		size_t nfds = c->service.message ? TP_MAX_FDS : 0;
 
-		switch (mover_proto_receive(c->sock, &message, NULL, &nfds, &err)) {
+		switch (mover_proto_receive(c->sock, &message, fds, &nfds, &err)) {
 		case MOVER_IO_OK:
-			take_message(c, message);
+			take_message(c, message, fds, nfds);
 			json_decref(message);
+			for (size_t i = 0; i < nfds; i++)
+				tp_close(&fds[i]);
 			break;
 		case MOVER_IO_AGAIN:
 			return;
@@ -192,6 +223,21 @@ static void receive_messages(struct control *c)
 			return;
 		}
 	}
+}
+
+/* The youngest connection is the one that counts. */
+static void accept_connection(struct control *c)
+{
+	int fd = accept4(c->service.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	json_t *hello;
+
+	if (fd < 0)
+		return;
+	connection_ended(c);
+	c->sock = fd;
+	hello = c->service.hello(c->service.arg);
+	if (hello)
+		enqueue(c, hello);
 }
 
 /* Milliseconds until progress may be sent; -1: nothing to wait for. Mutex held. */
@@ -210,16 +256,19 @@ static void *control_main(void *arg)
 
 	pthread_mutex_lock(&c->mutex);
 	while (!c->ended) {
-		struct pollfd pfds[2] = {
+		struct pollfd pfds[3] = {
 			{ .fd = c->sock, .events = POLLIN | (c->count > 0 ? POLLOUT : 0) },
 			{ .fd = c->wake, .events = POLLIN },
+			{ .fd = c->service.listener, .events = POLLIN },
 		};
 		int wait = progress_wait(c);
 
 		pthread_mutex_unlock(&c->mutex);
-		poll(pfds, 2, wait);
+		poll(pfds, 3, wait);
 		clear_event(c->wake);
 		pthread_mutex_lock(&c->mutex);
+		if (pfds[2].revents)
+			accept_connection(c);
 		receive_messages(c);
 		send_messages(c);
 		if (c->count == 0)
@@ -252,12 +301,39 @@ void control_post(struct control *c, json_t *message_owned)
 	pthread_mutex_lock(&c->mutex);
 	/* It may be the last message, which progress must not follow. */
 	c->progress_due = false;
-	if (c->ended || c->count == MESSAGES_MAX)
-		json_decref(message_owned);
-	else
-		c->queue[c->count++] = message_owned;
+	enqueue(c, message_owned);
 	pthread_mutex_unlock(&c->mutex);
 	raise_event(c->wake);
+}
+
+void control_report(struct control *c, json_t *value_owned)
+{
+	bool first;
+
+	pthread_mutex_lock(&c->mutex);
+	first = !c->progress_due;
+	c->progress_due = c->sock >= 0 && value_owned;
+	json_decref(c->report);
+	c->report = value_owned;
+	pthread_mutex_unlock(&c->mutex);
+	if (first)
+		raise_event(c->wake);
+}
+
+bool control_serve(struct control *c, const struct control_service *service, struct tp_error *err)
+{
+	int listening = 0;
+	socklen_t n = sizeof(listening);
+
+	if (getsockopt(service->listener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) < 0 || !listening)
+		return tp_fail(err, TP_EARG, "mover request: \"listener\" is no listening socket");
+	if (!tp_set_nonblock(service->listener, true))
+		return tp_fail_sys(err, errno, "prepare the listening socket");
+	pthread_mutex_lock(&c->mutex);
+	c->service = *service;
+	pthread_mutex_unlock(&c->mutex);
+	raise_event(c->wake);
+	return true;
 }
 
 void control_progress(struct control *c, const struct mover_progress *p)

@@ -32,6 +32,26 @@ void control_progress(struct control *c, const struct mover_progress *p);
 /* Whether all that was posted went out (or never can, as the engine is gone). */
 bool control_flushed(struct control *c);
 
+/* The same with a ready-made value, for jobs that tell other things. */
+void control_report(struct control *c, json_t *value_owned);
+
+/*
+ * For a job that outlives its engines: new ones connect at a listening socket. A new connection
+ * replaces the present one, and nothing ends when it ends.
+ * @listener: borrowed
+ * @hello: the first message on a new connection
+ * @message: one came, with descriptors: those it takes it sets to -1.
+ * Returns an answer or NULL. Both are called by the control's thread, and must not call a
+ * control_*() function.
+ */
+struct control_service {
+	int listener;
+	json_t *(*hello)(void *arg);
+	json_t *(*message)(void *arg, const json_t *message, int *fds, size_t nfds);
+	void *arg;
+};
+bool control_serve(struct control *c, const struct control_service *service, struct tp_error *err);
+
 /* From now on the end of the connection no longer ends the process. */
 void control_outlive(struct control *c);
 /* The engine is gone. Only after control_outlive(). */

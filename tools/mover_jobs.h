@@ -15,6 +15,7 @@ void job_save(const struct mover_request *r, struct control *c) __attribute__((n
 void job_load(const struct mover_request *r, struct control *c) __attribute__((noreturn));
 void job_verify(const struct mover_request *r, struct control *c) __attribute__((noreturn));
 void job_copy(const struct mover_request *r, struct control *c) __attribute__((noreturn));
+void job_page_server(const struct mover_request *r, struct control *c) __attribute__((noreturn));
 
 /* For the jobs: the usual ends, and waiting at most so long until all that was posted is sent. */
 void job_fail(struct control *c, const struct tp_error *e) __attribute__((noreturn));

@@ -88,10 +88,15 @@ bool mover_request_expect(const struct mover_request *r, const char *const *name
 {
 	size_t n = 0;
 
-	for (; names[n]; n++)
-		if (mover_request_fd(r, names[n]) < 0)
+	for (size_t i = 0; names[i]; i++) {
+		const char *name = names[i] + (names[i][0] == '?');
+		bool there = mover_request_fd(r, name) >= 0;
+
+		n += there;
+		if (!there && name == names[i])
 			return tp_fail(err, TP_EARG, "mover request: job %s needs descriptor "
-				       "\"%s\"", r->job, names[n]);
+				       "\"%s\"", r->job, name);
+	}
 	if (n != r->nfds)
 		return tp_fail(err, TP_EARG, "mover request: job %s takes %zu descriptors, %zu "
 			       "came", r->job, n, r->nfds);
@@ -127,12 +132,19 @@ bool mover_request_bool(const struct mover_request *r, const char *key, bool oth
 	return true;
 }
 
-bool mover_request_stream(const struct mover_request *r, int *fd, struct tp_error *err)
+bool mover_is_stream(int fd)
 {
-	int type = 0, sock = mover_request_fd(r, "stream");
+	int type = 0;
 	socklen_t len = sizeof(type);
 
-	if (getsockopt(sock, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM)
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
+}
+
+bool mover_request_stream(const struct mover_request *r, int *fd, struct tp_error *err)
+{
+	int sock = mover_request_fd(r, "stream");
+
+	if (!mover_is_stream(sock))
 		return refuse(err, "\"stream\" is no stream socket");
 	*fd = sock;
 	return true;

@@ -26,7 +26,7 @@ bool mover_request_receive(int sock, struct mover_request *r, struct tp_error *e
 void mover_request_free(struct mover_request *r);
 /* The descriptor of that name, still owned by r, or -1. */
 int mover_request_fd(const struct mover_request *r, const char *name);
-/* The descriptors are exactly those of the NULL-terminated list. */
+/* The descriptors are exactly those of the NULL-terminated list; one of name "?x" may be missing. */
 bool mover_request_expect(const struct mover_request *r, const char *const *names,
 			  struct tp_error *err);
 /* A whole number from 0 to max; absent: otherwise. */
@@ -34,6 +34,7 @@ bool mover_request_number(const struct mover_request *r, const char *key, uint64
 			  uint64_t max, uint64_t *value, struct tp_error *err);
 bool mover_request_bool(const struct mover_request *r, const char *key, bool otherwise,
 			bool *value, struct tp_error *err);
+bool mover_is_stream(int fd);
 /* fd "stream" is a connected stream socket; that of a file or block device. */
 bool mover_request_stream(const struct mover_request *r, int *fd, struct tp_error *err);
 bool mover_request_file(const struct mover_request *r, const char *name, bool writable, int *fd,

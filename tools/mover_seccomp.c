@@ -36,6 +36,8 @@ static const int allowed[] = {
 	SCMP_SYS(recv), SCMP_SYS(send),
 	SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(close),
 	SCMP_SYS(getsockopt),
+	/* A page server's next engine, at a listening socket that it was given. */
+	SCMP_SYS(accept4),
 	/* The image's room and safety. */
 	SCMP_SYS(fdatasync), SCMP_SYS(fsync), SCMP_SYS(sync_file_range), SCMP_SYS(sync_file_range2),
 	SCMP_SYS(fallocate), SCMP_SYS(ftruncate), SCMP_SYS(ftruncate64), SCMP_SYS(fadvise64),

@@ -11,7 +11,7 @@
  * launch, hook, tool   stay single-threaded and become another program
  *                      (mover_exec.c).
  * save, load, verify,  read what a guest or a stranger made: they enter the
- * copy                 sandbox (mover_sandbox.c) before the first byte of it,
+ * copy, page-server    sandbox (mover_sandbox.c) before the first byte of it,
  *                      say hello and run with the control thread
  *                      (mover_control.c) beside them.
  *
@@ -46,13 +46,14 @@
  */
 struct job {
 	const char *name;
-	const char *fds[3];
+	const char *fds[4];
 	void (*run)(const struct mover_request *r, struct control *c);
 };
 
 static const struct job jobs[] = {
 	{ "save", { "stream", "image" }, job_save },
 	{ "load", { "stream", "image" }, job_load },
+	{ "page-server", { "?stream", "image", "listener" }, job_page_server },
 	{ "verify", { "image" }, job_verify },
 	{ "copy", { "source", "image" }, job_copy },
 	{ "launch", { NULL }, NULL },

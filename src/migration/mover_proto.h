@@ -18,7 +18,7 @@
  * of a folder, as launch does, and "background": true if nobody waits: nice 19, I/O only when no
  * other process has any. Messages that the mover does not know are ignored, such as are no
  * JSON objects count as the end of the connection. When the control
- * connection ends, a job ends at once (non-zero), but a sealed save.
+ * connection ends, a job ends at once (non-zero), but a sealed save and a page server.
  *
  * save    fds stream (socketpair; QEMU writes), image (O_RDWR)
  *         {"uuid": HEX32, "level": 1, "threads": 0, "return-path": true, "limit": BYTES or 0,
@@ -51,6 +51,31 @@
  * copy    fds source (O_RDONLY), image (O_RDWR: the copy, perhaps begun by an earlier try);
  *         {"footer": HEX16 of the source}; progress in bytes of the file.
  *         done: {"bytes", "copied-bytes", "kept-bytes", "frames"}: the copy is whole and synced
+ * page-server
+ *         fds image (O_RDONLY), listener (listening, of this kind) and, unless it comes later, stream
+ *         (socketpair; QEMU reads, capability postcopy-ram)
+ *         {"threads": 0, "hold": BOOL, "recover": BOOL, "bandwidth": BYTES a second or 0,
+ *          "working-set"?: {"blocks": [ID...], "ranges": [[BLOCK, FIRST, PAGES]...]}}
+ *         {"state": STATUS} at each change. STATUS: {"state", "pages", "pages-sent", "pages-left",
+ *         "zero-pages", "sent-bytes", "requests", "connections", "latency-p50-us",
+ *         "latency-p99-us", "latency-max-us", "bandwidth"}; pages are those with content, latency
+ *         is from a request's arrival until its page went. States: "waiting" (no connection: first
+ *         of all, when nothing that QEMU will need is missing; later QEMU is in postcopy-paused),
+ *         "preparing", "held" (QEMU took part so far; with hold the devices wait for
+ *         {"finish": {}}), "loading" (the package was sent: QEMU may run), "serving" (QEMU has its
+ *         devices), "ending", "recovering". With recover QEMU is in postcopy-paused already.
+ *         Understood by every version of this job, whatever the protocol of the hello:
+ *           {"progress": {}}   answered by {"progress": STATUS}, which comes by itself as well
+ *           {"stream": {}}     with a new socket to QEMU, after migrate-recover
+ *           {"stop": {}}       ends with done; QEMU goes to postcopy-paused
+ *         Besides: {"bandwidth": BYTES a second}, of what nobody asked for. A message that cannot
+ *         be obeyed is answered by {"refused": {"desc"}}.
+ *         When control ends it goes on. Whoever connects to listener takes the place of the former
+ *         engine; its hello has "pages": STATUS.
+ *         {"working-set"}, as in the request (what this guest asked for, in order, then what was
+ *         given), then done: STATUS. error: before "loading" as usual; later only if the image is
+ *         damaged ("damage" as of verify; nothing of that frame was sent) or QEMU talks nonsense;
+ *         with "pages": STATUS.
  * launch, hook, tool
  *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
  *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,
