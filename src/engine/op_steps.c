@@ -8,6 +8,7 @@
 
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
+#include "base/tp_text.h"
 #include "base/tp_time.h"
 
 #define ASK_TOO_MANY "step awaits too many answers"
@@ -298,6 +299,7 @@ void op_warn(struct op *op, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	tp_text_clean(text);	/* cut, it may end inside a character, which JSON refuses */
 	op_add_warning(op, text);
 }
 

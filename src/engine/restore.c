@@ -13,6 +13,7 @@
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
 #include "base/tp_proc.h"
+#include "base/tp_text.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/guest_disks.h"
@@ -59,6 +60,7 @@ static void stale_text(const json_t *stale, char *text, size_t size)
 	if (n)
 		snprintf(more, sizeof(more), " (and %zu more in data.disks)", n);
 	snprintf(text, size, "disk %s: %s%s", tp_json_str(first, "disk"), tp_json_str(first, "detail"), more);
+	tp_text_clean(text);	/* cut, it may end inside a character, which JSON refuses */
 }
 
 static bool check_disks(struct job *j, const json_t *manifest, struct tp_error *err)

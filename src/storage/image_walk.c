@@ -21,6 +21,7 @@ struct walk {
 	size_t page;			/* bytes */
 	unsigned page_bits;
 	uint64_t raw;			/* offset of the next item in the stream */
+	unsigned span;			/* the first that does not end before it */
 	unsigned block;			/* current one or IMAGE_NO_BLOCK */
 	bool in_ram;
 	image_page_fn fn;
@@ -28,13 +29,17 @@ struct walk {
 	bool data;			/* a data record was there */
 };
 
-static const struct image_span *span_at(const struct walk *w)
+/* Spans are in order and the walk only goes on: each is passed once, however many an index lists. */
+static const struct image_span *span_at(struct walk *w)
 {
-	for (unsigned i = 0; i < w->x->nspans; i++) {
-		const struct image_span *s = &w->x->spans[i];
+	while (w->span < w->x->nspans) {
+		const struct image_span *s = &w->x->spans[w->span];
 
-		if (w->raw >= s->offset && w->raw - s->offset < s->length)
+		if (w->raw < s->offset)
+			return NULL;
+		if (w->raw - s->offset < s->length)
 			return s;
+		w->span++;
 	}
 	return NULL;
 }
@@ -117,7 +122,7 @@ static bool walk_items(struct walk *w, const uint8_t *p, size_t n, const char **
 }
 
 /* The next frame must begin in the state that this one ends in. */
-static bool joins_next(const struct walk *w, uint64_t frame)
+static bool joins_next(struct walk *w, uint64_t frame)
 {
 	if (frame + 1 == w->x->frames || span_at(w))
 		return true;

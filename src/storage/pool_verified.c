@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/tp_json.h"
+#include "base/tp_text.h"
 #include "pool_priv.h"
 
 bool pool_verified_write(struct pool *p, const char *vm, const char *id, const json_t *outcome,
@@ -37,5 +38,6 @@ const char *pool_damage_text(const json_t *outcome, char text[POOL_DAMAGE_TEXT])
 
 	snprintf(text, POOL_DAMAGE_TEXT, "%s%s%s%s", what ? what : "", what && at ? " (found at " : "",
 		 what && at ? at : "", what && at ? ")" : "");
+	tp_text_clean(text);	/* cut, it may end inside a character, which JSON refuses */
 	return text;
 }
