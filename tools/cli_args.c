@@ -7,10 +7,12 @@
  * is asked of torpord.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
@@ -361,6 +363,15 @@ static void add_argument(const struct cli_option *o, void *arg)
 
 	if (o->member && value)
 		tp_json_set(b->arguments, o->member, json_incref(value));
+}
+
+json_t *cli_absolute(const char *path)
+{
+	char cwd[PATH_MAX];
+
+	if (*path == '/' || !getcwd(cwd, sizeof(cwd)))
+		return json_string(path);
+	return json_sprintf("%s/%s", cwd, path);
 }
 
 json_t *cli_arguments(const struct cli *cli, const char *name)

@@ -59,7 +59,7 @@ enum cli_set {
 #define CLI_ONLINE (CLI_S_SOCKET | CLI_S_JSON)
 
 /* What operands name: for completion, and whether several names may be given. */
-enum cli_operand { CLI_NOTHING, CLI_VM, CLI_OPERATION, CLI_IMAGE, CLI_IMAGE_FILE, CLI_FILE, CLI_VERB,
+enum cli_operand { CLI_NOTHING, CLI_VM, CLI_OPERATION, CLI_IMAGE, CLI_IMAGE_FILE, CLI_POOL, CLI_FILE, CLI_VERB,
 		   CLI_SHELL };
 
 struct cli;
@@ -130,6 +130,8 @@ void cli_each_option(const struct cli_verb *verb,
 int cli_parse(struct cli *cli, int argc, char *argv[]);
 void cli_free(struct cli *cli);
 /* One line to stderr; returns CLI_USAGE. */
+/* New string: paths of the command line may be relative, torpord's are absolute. */
+json_t *cli_absolute(const char *path);
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool cli_flag(const struct cli *cli, const char *option);
 const char *cli_text(const struct cli *cli, const char *option);	/* NULL: not given */
@@ -176,6 +178,7 @@ int cmd_image_verify(struct cli *cli);
 int cmd_image_cat(struct cli *cli);
 int cmd_image_map(struct cli *cli);
 int cmd_pool_ls(struct cli *cli);
+int cmd_pool_define(struct cli *cli);
 int cmd_df(struct cli *cli);
 int cmd_prune(struct cli *cli);
 int cmd_host(struct cli *cli);

@@ -43,6 +43,8 @@ static const char *operand_words(const struct cli_verb *v)
 	case CLI_IMAGE:
 	case CLI_IMAGE_FILE:
 		return "torpor image ls -o name 2>/dev/null";
+	case CLI_POOL:
+		return "torpor pool ls -o name 2>/dev/null";
 	case CLI_SHELL:
 		return "echo bash zsh fish";
 	default:

@@ -23,16 +23,6 @@
 #define QCOW2_MAGIC "QFI\xfb"
 #define QCOW2_MAGIC_SIZE 4
 
-/* Paths of the command line may be relative; torpord's are absolute. */
-static json_t *absolute(const char *path)
-{
-	char cwd[PATH_MAX];
-
-	if (*path == '/' || !getcwd(cwd, sizeof(cwd)))
-		return json_string(path);
-	return json_sprintf("%s/%s", cwd, path);
-}
-
 /* --- disks --- */
 
 static bool has_suffix(const char *file, const char *suffix)
@@ -119,7 +109,7 @@ static bool take_disk(json_t *disks, const char *text, struct tp_error *err)
 	disk = json_object();
 	if (!tp_json_set(disks, id, disk))
 		return tp_fail(err, TP_EARG, "--disk %s: not UTF-8", text);
-	tp_json_set(disk, "file", absolute(file));
+	tp_json_set(disk, "file", cli_absolute(file));
 	while (rest) {
 		tp_autofree char *part = next_part(&rest);
 
@@ -145,7 +135,7 @@ static json_t *arguments_of(const struct cli *cli, json_t *launch)
 	if (cli->nafter > 0 && cli->after[0][0] != '-') {
 		const char *binary = cli->after[i++];
 
-		tp_json_set(launch, "binary", strchr(binary, '/') ? absolute(binary) : json_string(binary));
+		tp_json_set(launch, "binary", strchr(binary, '/') ? cli_absolute(binary) : json_string(binary));
 	} else {
 		tp_json_set_str(launch, "binary", DEFAULT_BINARY);
 	}
@@ -159,7 +149,7 @@ static void set_socket(const struct cli *cli, json_t *launch, const char *option
 	const char *value = cli_text(cli, option);
 
 	if (value)
-		tp_json_set(launch, option, strcmp(value, "auto") == 0 ? json_string(value) : absolute(value));
+		tp_json_set(launch, option, strcmp(value, "auto") == 0 ? json_string(value) : cli_absolute(value));
 }
 
 static bool take_label(json_t *labels, const char *text, struct tp_error *err)

@@ -264,7 +264,7 @@ int cmd_image_ls(struct cli *cli)
 
 static void pool_row(struct cli_table *t, const json_t *pool)
 {
-	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT], c[TP_SIZE_TEXT];
+	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT], c[TP_SIZE_TEXT], d[TP_SIZE_TEXT];
 
 	cli_table_set(t, 0, tp_json_str(pool, "name"));
 	cli_table_set(t, 1, tp_json_str(pool, "state"));
@@ -272,28 +272,34 @@ static void pool_row(struct cli_table *t, const json_t *pool)
 	cli_table_set(t, 3, cli_size(json_object_get(pool, "available"), b));
 	cli_table_set(t, 4, tp_json_str(pool, "path"));
 	cli_table_set(t, 5, quota(pool, c));
-	cli_table_set(t, 6, tp_json_str(pool, "message"));
+	cli_table_set(t, 6, cli_size(json_object_get(pool, "low-water"), d));
+	cli_table_set(t, 7, tp_json_str(pool, "source"));
+	cli_table_set(t, 8, tp_json_str(pool, "message"));
 }
 
-static const char *const pool_heads[] = { "NAME", "STATE", "USED", "AVAILABLE", "PATH", "QUOTA", "MESSAGE" };
+static const char *const pool_heads[] = { "NAME", "STATE", "USED", "AVAILABLE", "PATH", "QUOTA", "LOW-WATER", "SOURCE",
+					  "MESSAGE" };
 static const struct list pool_list = { pool_heads, TP_N(pool_heads), 5, "name", pool_row };
 
 static void df_row(struct cli_table *t, const json_t *pool)
 {
-	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT], c[TP_SIZE_TEXT], d[TP_SIZE_TEXT], percent[24];
+	static const char *const sizes[] = { "total", "available", "used", "reserved", "standing" };
+	static const size_t columns[] = { 2, 3, 5, 6, 7 };
+	char text[TP_SIZE_TEXT], percent[24];
 	double total = tp_json_num(pool, "total", 0), available = tp_json_num(pool, "available", 0);
 
 	snprintf(percent, sizeof(percent), "%.0f %%", total > 0 ? 100 * (1 - available / total) : 0);
 	cli_table_set(t, 0, tp_json_str(pool, "name"));
-	cli_table_set(t, 1, cli_size(json_object_get(pool, "total"), a));
-	cli_table_set(t, 2, cli_size(json_object_get(pool, "available"), b));
-	cli_table_set(t, 3, total > 0 ? percent : NULL);
-	cli_table_set(t, 4, cli_size(json_object_get(pool, "used"), c));
-	cli_table_set(t, 5, quota(pool, d));
-	cli_table_set(t, 6, tp_json_str(pool, "path"));
+	cli_table_set(t, 1, tp_json_str(pool, "state"));
+	for (size_t i = 0; i < TP_N(sizes); i++)
+		cli_table_set(t, columns[i], cli_size(json_object_get(pool, sizes[i]), text));
+	cli_table_set(t, 4, total > 0 ? percent : NULL);
+	cli_table_set(t, 8, quota(pool, text));
+	cli_table_set(t, 9, tp_json_str(pool, "path"));
 }
 
-static const char *const df_heads[] = { "POOL", "SIZE", "AVAILABLE", "FULL", "IMAGES", "QUOTA", "PATH" };
+static const char *const df_heads[] = { "POOL", "STATE", "SIZE", "AVAILABLE", "FULL", "IMAGES", "RESERVED", "STANDING",
+					"QUOTA", "PATH" };
 static const struct list df_list = { df_heads, TP_N(df_heads), TP_N(df_heads), "name", df_row };
 
 static int list_pools(struct cli *cli, const struct list *list)
