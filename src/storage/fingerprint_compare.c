@@ -154,8 +154,8 @@ bool fingerprint_same_file(const json_t *recorded, const json_t *present, bool s
 					   copy_hint(recorded, present));
 	if (born && differs(recorded, present, "btime-ns"))
 		return fingerprint_changed(c, "replaced", "replaced by another file: made %s, was %s%s",
-					   moment(present, "btime-ns", now), moment(recorded, "btime-ns", then),
-					   copy_hint(recorded, present));
+					   moment(present, "btime-ns", now),
+					   moment(recorded, "btime-ns", then), copy_hint(recorded, present));
 	if (!born && same_boot && numbered(recorded) && numbered(present) &&
 	    differs(recorded, present, "dev"))
 		return fingerprint_changed(c, "replaced", "replaced by a file of another file system");
@@ -168,8 +168,8 @@ bool fingerprint_same_times(const json_t *recorded, const json_t *present,
 	char now[MOMENT_TEXT], then[MOMENT_TEXT], changed[MOMENT_TEXT];
 
 	if (differs(recorded, present, "mtime-ns"))
-		return fingerprint_changed(c, "written", "written since: modification time %s, was %s; last change "
-					   "of any kind %s", moment(present, "mtime-ns", now),
+		return fingerprint_changed(c, "written", "written since: modification time %s, was %s; "
+					   "last change of any kind %s", moment(present, "mtime-ns", now),
 					   moment(recorded, "mtime-ns", then),
 					   moment(present, "ctime-ns", changed));
 	return !differs(recorded, present, "size") ||
@@ -192,7 +192,8 @@ static bool same_kind(const json_t *recorded, const json_t *present, struct fing
 {
 	if (differs(recorded, present, "kind"))
 		return fingerprint_changed(c, "replaced", "another kind of file: %s, was %s",
-					   fingerprint_text(present, "kind"), fingerprint_text(recorded, "kind"));
+					   fingerprint_text(present, "kind"),
+					   fingerprint_text(recorded, "kind"));
 	return !differs(recorded, present, "format") ||
 	       fingerprint_changed(c, "replaced", "another format: %s, was %s",
 				   fingerprint_text(present, "format"), fingerprint_text(recorded, "format"));
@@ -305,8 +306,8 @@ static void look_elsewhere(const json_t *recorded, const char *file, struct fing
 		return;
 	fingerprint_compare(recorded, there, &of);
 	if (of.verdict != FINGERPRINT_DIFFERENT)
-		fingerprint_changed(c, "moved", "moved: it is %s now, unchanged; move it back to %s, or make a "
-				    "symbolic link there",
+		fingerprint_changed(c, "moved", "moved: it is %s now, unchanged; move it back to %s, or "
+				    "make a symbolic link there",
 				    file, fingerprint_text(recorded, "file"));
 }
 

@@ -56,7 +56,8 @@ static char *sysfs(const struct disk_node *node, const char *name)
 static char *serial(const struct disk_node *node)
 {
 	static const char *const names[] = {
-		"serial", "device/serial", "device/wwid", "dm/uuid", "md/uuid", "../serial", "../device/serial",
+		"serial", "device/serial", "device/wwid", "dm/uuid", "md/uuid", "../serial",
+		"../device/serial",
 		"../device/wwid",
 	};
 
@@ -192,7 +193,8 @@ static bool same_loop(const json_t *recorded, const json_t *present, bool same_b
 	if (!fingerprint_same_file(recorded, present, same_boot, &of_file) ||
 	    fingerprint_differs(recorded, present, "offset"))
 		return fingerprint_changed(c, "device", "another file is behind this loop device: %s, was %s",
-					   fingerprint_text(present, "file"), fingerprint_text(recorded, "file"));
+					   fingerprint_text(present, "file"),
+					   fingerprint_text(recorded, "file"));
 	return fingerprint_same_times(recorded, present, c);
 }
 
@@ -203,8 +205,9 @@ static bool same_counts(const json_t *recorded, const json_t *present, struct fi
 
 	for (size_t i = 0; i < TP_N(counts); i++) {
 		if (fingerprint_differs(recorded, present, counts[i]))
-			return fingerprint_changed(c, "written", "written since: count of sectors %s is %lld, was %lld",
-						   counts[i], (long long)tp_json_int(present, counts[i], 0),
+			return fingerprint_changed(c, "written", "written since: count of sectors %s is "
+						   "%lld, was %lld", counts[i],
+						   (long long)tp_json_int(present, counts[i], 0),
 						   (long long)tp_json_int(recorded, counts[i], 0));
 	}
 	return (json_object_get(recorded, "written") && json_object_get(present, "written")) ||
@@ -237,7 +240,7 @@ bool fingerprint_same_device(const json_t *recorded, const json_t *present, bool
 		return fingerprint_changed(c, "written", "written since: its content differs");
 	if (same_boot && !reattached)
 		return same_counts(recorded, present, c);
-	return fingerprint_unproven(c, "%s since, and a device keeps no time of its last write: only its size "
-				    "and samples of its content could be compared",
-				    same_boot ? "it was detached and attached again" : "the host was restarted");
+	return fingerprint_unproven(c, "%s since, and a device keeps no time of its last write: only its "
+				    "size and samples of its content could be compared", same_boot ?
+				    "it was detached and attached again" : "the host was restarted");
 }

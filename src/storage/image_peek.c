@@ -81,7 +81,7 @@ bool image_peek(int fd, struct image_peek *found, struct tp_error *err)
 
 bool image_footer_peek(int fd, uint64_t *footer_checksum, uint8_t uuid[16], struct tp_error *err)
 {
-	struct image_peek found;
+	struct image_peek found = { .file_bytes = 0 };
 
 	if (!image_peek(fd, &found, err))
 		return false;

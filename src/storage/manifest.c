@@ -456,5 +456,6 @@ bool manifest_matches(const json_t *manifest, const struct image_peek *file, str
 		differs = "bytes";
 	else if ((uint64_t)tp_json_int(manifest, "raw-bytes", 0) != file->raw_bytes)
 		differs = "raw-bytes";
-	return !differs || tp_fail(err, TP_ECORRUPT, "memory.zst is not the file that the manifest names: %s", differs);
+	return !differs || tp_fail(err, TP_ECORRUPT, "memory.zst is not the file that the manifest names: %s",
+				   differs);
 }

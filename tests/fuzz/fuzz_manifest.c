@@ -40,7 +40,8 @@ static void compare_all(json_t *disks)
 		json_object_foreach(disks, b, y) {
 			fingerprint_compare(x, y, &c);
 			assert((c.verdict == FINGERPRINT_EQUAL) == !c.how);
-			assert((c.verdict == FINGERPRINT_EQUAL) == !c.detail[0] || c.verdict == FINGERPRINT_UNPROVEN);
+			assert((c.verdict == FINGERPRINT_EQUAL) == !c.detail[0] ||
+			       c.verdict == FINGERPRINT_UNPROVEN);
 			assert(!c.how || is_word(c.how));
 			assert(!c.part_how || is_word(c.part_how));
 			/* What is said of it can be sent. */

@@ -65,11 +65,11 @@ static json_t *manifest_of(const char *id, int fd)
 	for (size_t i = 0; i < sizeof(found.uuid); i++)
 		snprintf(uuid + 2 * i, 3, "%02x", found.uuid[i]);
 	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:{s:{s:i, s:i}}, s:s,"
-			 " s:{s:i}, s:{}}", "format", 1, "image", id, "uuid", uuid, "vm", VM, "uid", "u", "kind",
-			 "hibernation", "created", "2026-11-30T17:05:37.123Z", "layout", "stream", "file",
-			 "memory.zst", "bytes", (json_int_t)found.file_bytes, "raw-bytes",
-			 (json_int_t)found.raw_bytes, "footer", footer, "qemu", "version", "major", 10, "minor", 0,
-			 "run-state", "running", "ram", "bytes", 1, "disks");
+			 " s:{s:i}, s:{}}", "format", 1, "image", id, "uuid", uuid, "vm", VM, "uid", "u",
+			 "kind", "hibernation", "created", "2026-11-30T17:05:37.123Z", "layout", "stream",
+			 "file", "memory.zst", "bytes", (json_int_t)found.file_bytes, "raw-bytes",
+			 (json_int_t)found.raw_bytes, "footer", footer, "qemu", "version", "major", 10,
+			 "minor", 0, "run-state", "running", "ram", "bytes", 1, "disks");
 }
 
 static json_t *put_image(const char *id)

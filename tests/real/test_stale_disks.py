@@ -10,8 +10,8 @@ from lib.base import qemu_program
 
 
 def tool(vm, program, *args):
-    subprocess.run([qemu_program(vm.version, program), *args], check=True, stdout=subprocess.DEVNULL,
-                   stdin=subprocess.DEVNULL)
+    subprocess.run([qemu_program(vm.version, program), *args], check=True,
+                   stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
 def qemu_img(vm, *args):
@@ -65,7 +65,8 @@ def test_each_change_has_its_word(s):
         ("snapshotted", lambda: qemu_img(vm, "snapshot", "-c", "s1", vm.disk)),
         ("resized", lambda: qemu_img(vm, "resize", "-q", vm.disk, "+64M")),
         ("bitmap", lambda: qemu_img(vm, "bitmap", "--add", vm.disk, "b1")),
-        ("rebased", lambda: qemu_img(vm, "rebase", "-u", "-b", backup.copy, "-F", "qcow2", vm.disk)),
+        ("rebased", lambda: qemu_img(vm, "rebase", "-u", "-b", backup.copy, "-F", "qcow2",
+                                     vm.disk)),
         ("written", lambda: os.truncate(vm.disk, 60)),
     ]
     for how, change in changes:

@@ -90,8 +90,8 @@ static const struct row changes[] = {
 	  "x changed: missing" },
 	{ "other data file", DATA " && cp x y", "qcow2", "qemu-img amend -o data_file=y d", "data-file",
 	  "other external data file: y, was x" },
-	{ "data file of a backing file written", DATA " && mv d b && qemu-img create -f qcow2 -b b -F qcow2 d",
-	  "qcow2", "qemu-io -f raw -c 'write -P 7 0 512' x", "chain:data-file",
+	{ "data file of a backing file written", DATA " && mv d b && "
+	  "qemu-img create -f qcow2 -b b -F qcow2 d", "qcow2", "qemu-io -f raw -c 'write -P 7 0 512' x", "chain:data-file",
 	  "x changed: written" },
 	{ "restored from a backup", QCOW2 " && cp -a d saved", "qcow2", "mv d used && cp -a saved d",
 	  "replaced", "of the same length and modification time, as a copy has" },
@@ -124,8 +124,8 @@ static const struct row changes[] = {
 /* By the programs that only read, and what of a file is not its content. */
 static const struct kept same[] = {
 	{ "nothing", QCOW2, "qcow2", "true" },
-	{ "looked at", SNAPSHOT, "qcow2", "qemu-img info -U d && qemu-img info d && qemu-img snapshot -l d && "
-	  "qemu-img map d && qemu-img measure -O raw d" },
+	{ "looked at", SNAPSHOT, "qcow2", "qemu-img info -U d && qemu-img info d && "
+	  "qemu-img snapshot -l d && qemu-img map d && qemu-img measure -O raw d" },
 	{ "checked", SNAPSHOT, "qcow2", "qemu-img check d" },
 	{ "read by QEMU", BITMAP, "qcow2", "qemu-io -r -c 'read 0 128k' d" },
 	{ "backed up", QCOW2, "qcow2", "cp -a d saved && qemu-img convert -O raw d r && cat d >c && "
@@ -139,8 +139,8 @@ static const struct kept same[] = {
 	{ "a hard link in its place", QCOW2, "qcow2", "ln d other && rm d && mv other d" },
 	{ "moved away and back", QCOW2, "qcow2", "mv d away && mv away d" },
 	{ "moved, a link in its place", QCOW2, "qcow2", "mkdir f && mv d f/d && ln -s f/d d" },
-	{ "its folder moved away and back", "mkdir f && qemu-img create -f qcow2 f/d 1M && ln -s f/d d", "qcow2",
-	  "mv f g && mv g f" },
+	{ "its folder moved away and back", "mkdir f && qemu-img create -f qcow2 f/d 1M && ln -s f/d d",
+	  "qcow2", "mv f g && mv g f" },
 	{ "attributes set", QCOW2, "qcow2", "setfattr -n user.backup -v yes d || true" },
 	{ "backup of the same moment restored in place", QCOW2 " && cp -a d saved", "qcow2",
 	  "qemu-io -c 'write -P 7 0 512' d && cat saved >d && touch -r saved d" },
@@ -199,9 +199,10 @@ static void each_change_has_its_word(void **state)
 		const struct row *r = &changes[i];
 
 		change_disk(*state, i, (const char *const[]){ r->make, r->change }, r->format, &c, how);
-		if (c.verdict != FINGERPRINT_DIFFERENT || strcmp(how, r->how) != 0 || !strstr(c.detail, r->detail))
-			fail_msg("%s: expected \"%s\" with \"%s\", found \"%s\": %s", r->name, r->how, r->detail,
-				 how, c.detail);
+		if (c.verdict != FINGERPRINT_DIFFERENT || strcmp(how, r->how) != 0 ||
+		    !strstr(c.detail, r->detail))
+			fail_msg("%s: expected \"%s\" with \"%s\", found \"%s\": %s", r->name, r->how,
+				 r->detail, how, c.detail);
 		check_member(&c);
 	}
 }

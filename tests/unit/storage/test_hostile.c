@@ -234,7 +234,8 @@ static void what_is_no_image_file(void **state)
 
 		if (fd >= 0)
 			fail_msg("memory.zst of kind %u was opened", kind);
-		if (strcmp(state_of_first(p), "corrupt") != 0 && strcmp(state_of_first(p), "unavailable") != 0)
+		if (strcmp(state_of_first(p), "corrupt") != 0 &&
+		    strcmp(state_of_first(p), "unavailable") != 0)
 			fail_msg("memory.zst of kind %u: %s", kind, state_of_first(p));
 	}
 	pool_close(p);
@@ -249,7 +250,8 @@ static void what_is_no_manifest(void **state)
 		struct tp_error err = TP_ERROR_INIT;
 
 		assert_null(pool_manifest_read(p, VM, ID, &err));
-		if (strcmp(state_of_first(p), "corrupt") != 0 && strcmp(state_of_first(p), "unavailable") != 0)
+		if (strcmp(state_of_first(p), "corrupt") != 0 &&
+		    strcmp(state_of_first(p), "unavailable") != 0)
 			fail_msg("manifest.json of kind %u: %s (%s)", kind, state_of_first(p), err.text);
 	}
 	pool_close(p);
@@ -386,7 +388,7 @@ static void names_that_are_none(void **state)
 {
 	static char longest[201];
 	static const char *const ids[] = {
-		"", ".", "..", "/", "../" ID, ID "/", "/" ID, "web1/../" ID, "web1-20261130T170537Z-0a1b2c/..",
+		"", ".", "..", "/", "../" ID, ID "/", "/" ID, "web1/../" ID, ID "/..",
 		"web1\n-20261130T170537Z-0a1b2c", "web\xff-20261130T170537Z-0a1b2c",
 		"w\xc3\xa9" "b-20261130T170537Z-0a1b2c", "-20261130T170537Z-0a1b2c",
 		"web1-20261130T170537Z-0A1B2C", longest,
