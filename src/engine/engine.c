@@ -88,7 +88,7 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 			recover_vm(vm);
 		if (vm->rest_dirty && !vm->op && !vm->undecided)
 			vm_rest_save(vm);
-		vm_image_give_back_again(vm);
+		vm_image_again(vm);
 	}
 	if (++t->housekeepings % IMAGES_LOOK_EVERY == 0) {
 		restorable_check_all(t);
@@ -145,7 +145,7 @@ static bool load_vms(struct torpor *t, struct tp_error *err)
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		recover_vm(vm);
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
-		vm_image_give_back_again(vm);
+		vm_image_again(vm);
 	pools_sweep(t->pools);
 	restorable_check_all(t);
 	retain_all(t);

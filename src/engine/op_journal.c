@@ -190,6 +190,32 @@ bool op_journal_blank(int dirfd, struct tp_error *err)
 	return zeros == n;
 }
 
+bool op_journal_drop(int dirfd, struct tp_error *err)
+{
+	tp_autoclose int fd = tp_openat(dirfd, FILE_NAME, O_RDWR, 0, err);
+
+	return fd >= 0 && op_journal_clear(fd, err);
+}
+
+bool op_journal_decides(int dirfd)
+{
+	struct tp_error ignored = TP_ERROR_INIT;
+	size_t n = 0;
+	tp_autofree char *text = tp_read_file(dirfd, FILE_NAME, READ_MAX, &n, &ignored);
+	bool found = false;
+
+	for (size_t at = 0; text && at < n && !found;) {
+		const char *end = memchr(text + at, '\n', n - at);
+		size_t length = (end ? (size_t)(end - text) : n) - at;
+		json_t *record = parse_line(text + at, length);
+
+		found = record && strcmp(tp_json_str(record, "record"), "commit") == 0;
+		json_decref(record);
+		at += length + 1;
+	}
+	return found;
+}
+
 bool op_journal_set_aside(int dirfd, struct tp_error *err)
 {
 	char name[sizeof(FILE_NAME) + 8 + TP_TIME_TEXT], stamp[TP_TIME_TEXT];

@@ -32,6 +32,9 @@ json_t *op_journal_read(int dirfd, size_t *torn, struct tp_error *err);
 /* Absent, empty or only zeros (what a power cut makes of one whose data was not synced): nothing was
  * ever recorded. False with no error: there is something in it. */
 bool op_journal_blank(int dirfd, struct tp_error *err);
+/* Whether a good commit record is anywhere in it, also behind what is not good. */
+bool op_journal_decides(int dirfd);
+bool op_journal_drop(int dirfd, struct tp_error *err);	/* as clear, of one that is not open */
 /* Sets a damaged log aside as op.log.bad-TIME. */
 bool op_journal_set_aside(int dirfd, struct tp_error *err);
 

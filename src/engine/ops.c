@@ -502,6 +502,8 @@ struct op_run *ops_begin(struct vm *vm, const struct op_plan *plan, json_t *argu
 		return NULL;
 	}
 	vm->journal_fd = op_journal_begin(vm->dirfd, err);
+	if (vm->journal_fd < 0)
+		ops_journal_failed(vm, err);
 	r->op = vm->journal_fd >= 0 ? op_new(plan, &ops_real_ports, r, &o, err) : NULL;
 	if (!r->op) {
 		tp_close(&vm->journal_fd);
@@ -541,6 +543,7 @@ struct op *ops_restore(struct vm *vm, const struct op_plan *plan, const json_t *
 		ops_run_free(r);
 		return NULL;
 	}
+	r->recovered = true;
 	r->next = vm->t->ops->running;
 	vm->t->ops->running = r;
 	vm->op = r->op;
@@ -559,6 +562,9 @@ void ops_run_done(struct op_run *r)
 	tp_close(&vm->journal_fd);
 	ops_remember(t, json_incref(record));
 	pools_op_ended(t->pools, op_res(r->op));
+	/* What it had left at the start was its own until now. */
+	if (r->recovered)
+		pools_sweep(t->pools);
 	standing_soon(t, false);
 	ops_run_free(r);
 	standing_soon(t, false);

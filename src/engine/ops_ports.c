@@ -267,6 +267,11 @@ static void journal_done(void *arg, const struct tp_error *err)
 	free(a);
 }
 
+bool ops_journal_failed(const struct vm *vm, struct tp_error *err)
+{
+	return tp_prefix(err, "journal %s/vms/%s/op.log", state_dir_path(vm->t->state), vm->name);
+}
+
 static bool port_journal(struct op *op, const char *record, json_t *fields_owned, bool sync,
 			 struct tp_error *err)
 {
@@ -279,8 +284,12 @@ static bool port_journal(struct op *op, const char *record, json_t *fields_owned
 	/* The end is written by end_run(), after state.json. */
 	if (strcmp(record, "end") == 0)
 		return true;
+	if (strcmp(record, "begin") == 0) {
+		r->vm->journal_serial = tp_json_int(r->vm->rest, "ended", 0) + 1;
+		tp_json_set(fields, "serial", json_integer((json_int_t)r->vm->journal_serial));
+	}
 	if (!op_journal_append(r->vm->journal_fd, record, fields, err))
-		return false;
+		return ops_journal_failed(r->vm, err);
 	if (!sync)
 		return true;
 	a = ask_new(op, 0, err);
@@ -395,6 +404,7 @@ static void end_run(struct op_run *r)
 	struct tp_error err = TP_ERROR_INIT;
 
 	recover_gone(r->vm);
+	vm_rest_set(r->vm, "ended", json_integer((json_int_t)r->vm->journal_serial));
 	if (e) {
 		*e = (struct ending){ .t = r->t, .op = r->op, .state = r->t->state,
 				      .dirfd = fcntl(r->vm->dirfd, F_DUPFD_CLOEXEC, 3),

@@ -32,6 +32,7 @@ struct op_run {
 	const struct op_plan *plan;
 	struct op_plan check;		/* dry run: the plan's preflight step alone */
 	bool dry, ending;
+	bool recovered;			/* begun by a former engine */
 	json_t *told;			/* the record as clients last heard of it */
 	struct api_call *dry_call;
 	struct mover *mover;
@@ -93,6 +94,7 @@ bool ops_answered_by_id(struct api_call *call, const char *vm, const struct op_p
 void ops_accepted(struct api_call *call, const char *id);	/* answers, or waits */
 /* The end of one beside the VMs: from the loop it is remembered, told and freed. */
 void ops_beside_ended(struct op_run *r);
+bool ops_journal_failed(const struct vm *vm, struct tp_error *err);	/* names the file; false */
 bool ops_wait_result(struct api_call *call, const char *id);	/* answered with the result or the error */
 
 #endif

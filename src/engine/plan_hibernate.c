@@ -196,12 +196,14 @@ static enum op_verdict start_mover(struct op *op)
 /* The mover's own words: class, desc, and what else it tells. */
 static enum op_verdict mover_failed(struct op *op)
 {
-	const json_t *said = op_mover_said(op, "error");
+	const json_t *said = op_mover_said(op, "error"), *image = json_object_get(op_res(op), "image");
 	struct tp_error err = TP_ERROR_INIT;
 	json_t *data = said ? json_copy((json_t *)said) : NULL;
 
 	tp_fail_class(&err, TP_ESTATE, tp_json_str(said, "class") ? tp_json_str(said, "class") : "IOError", "%s",
 		      tp_json_str(said, "desc") ? tp_json_str(said, "desc") : "the mover ended too early");
+	if (image)
+		tp_prefix(&err, "image \"%s\" in pool \"%s\"", tp_json_str(image, "id"), tp_json_str(image, "pool"));
 	json_object_del(data, "class");
 	json_object_del(data, "desc");
 	return op_fail_error(op, &err, data);
@@ -506,8 +508,9 @@ static const struct op_step steps[] = {
 	  .flags = OPF_QEMU },
 	{ .name = "create-image", .run = create_image, .undo = create_image_undo, .limit = 60,
 	  .undo_limit = 60 },
+	/* Synced: an image that has its manifest, but no commit, must have its journal after a power cut. */
 	{ .name = "pause-guest", .phase = "Pausing", .run = pause_guest, .undo = guest_pause_undo, .limit = 30,
-	  .undo_limit = 15, .flags = OPF_QEMU },
+	  .undo_limit = 15, .flags = OPF_QEMU | OPF_SYNC },
 	{ .name = "set-capabilities", .run = prepare, .undo = migration_prepare_undo, .limit = 10,
 	  .undo_limit = 10, .flags = OPF_QEMU },
 	{ .name = "save-state", .phase = "Saving", .run = save_state, .undo = save_state_undo, .limit = 60,

@@ -162,7 +162,7 @@ void pools_came(struct engine_pool *p)
 		return;
 	pools_sweep_one(p);
 	for (struct vm *vm = ps->t->vms; vm; vm = vm->next)
-		vm_image_give_back_again(vm);
+		vm_image_again(vm);
 	standing_soon(ps->t, true);
 }
 

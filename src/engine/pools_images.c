@@ -201,6 +201,7 @@ void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, c
 	tell_image(p, name, tp_json_str(entry, "vm"), "deleted", reason);
 	json_object_del(p->images, name);
 	standing_soon(ps->t, false);	/* there is room */
+	pools_look(p, false);
 	if (image)
 		ops_beside_gone(ps->t, name, "was deleted");
 }
@@ -310,12 +311,18 @@ struct sweep {
 	struct torpor *t;
 	struct pool *storage;
 	char pool[TP_NAME_MAX + 1], vm[TP_NAME_MAX + 1], id[IMAGE_ID_MAX + 1];
+	bool left;		/* it has its manifest, and goes all the same */
 };
 
 static bool sweep_run(void *arg, struct tp_error *err)
 {
 	struct sweep *s = arg;
+	struct tp_error none = TP_ERROR_INIT;
+	tp_autojson json_t *manifest = s->left ? NULL : pool_manifest_read(s->storage, s->vm, s->id, &none);
 
+	/* The list may be older than the image. */
+	if (manifest)
+		return tp_fail(err, TP_ESTATE, "it was finished meanwhile");
 	return pool_image_remove(s->storage, s->vm, s->id, err);
 }
 
@@ -347,6 +354,7 @@ static bool sweep_image(struct engine_pool *p, const json_t *entry)
 		return false;
 	s->t = p->ps->t;
 	s->storage = p->storage;
+	s->left = left;
 	snprintf(s->pool, sizeof(s->pool), "%s", p->name);
 	snprintf(s->vm, sizeof(s->vm), "%s", tp_json_str(entry, "vm"));
 	snprintf(s->id, sizeof(s->id), "%s", tp_json_str(entry, "id"));

@@ -12,6 +12,7 @@
 #include "engine/recover.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,6 +136,28 @@ static bool passes(const struct tp_error *err)
 	return err->code == TP_ENOMEM || err->sys == EMFILE || err->sys == ENFILE || err->sys == ENOMEM;
 }
 
+/*
+ * The end of an operation is in state.json, synced; the emptying of its journal is not. So a power cut
+ * may bring back the journal of an operation that ended long ago, with its commit.
+ */
+static bool is_over(const struct vm *vm, const json_t *records)
+{
+	return state_dir_rebooted(vm->t->state) &&
+	       tp_json_int(json_array_get(records, 0), "serial", INT64_MAX) <=
+	       tp_json_int(vm->rest, "ended", 0);
+}
+
+/* By the first engine after a reboot, which alone knows: the next one would take it seriously. */
+static bool drop_journal(const struct vm *vm, const char *why)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	tp_info("vm=%s old journal emptied: %s", vm->name, why);
+	if (!op_journal_drop(vm->dirfd, &err))
+		tp_warn("vm=%s old journal cannot be emptied: %s", vm->name, err.text);
+	return true;
+}
+
 /* False: it cannot be read now. */
 static bool read_journal(struct vm *vm)
 {
@@ -147,8 +170,11 @@ static bool read_journal(struct vm *vm)
 		return true;
 	if (records && last && strcmp(tp_json_str(last, "record"), "end") == 0)
 		return true;		/* only its emptying was cut; state.json has the rest */
+	if (records && last && is_over(vm, records))
+		return drop_journal(vm, "its emptying was lost with the host's end");
 	if (records && last)
 		vm->journal_fd = op_journal_reopen(vm->dirfd, &err);
+	vm->journal_serial = tp_json_int(json_array_get(records, 0), "serial", 0);
 	if (records && last && vm->journal_fd >= 0 && rebuild(vm, records, &err)) {
 		tp_warn("vm=%s op=%s %s was cut in step %s", vm->name, op_id(vm->op), op_plan_of(vm->op)->kind,
 			op_step_name(vm->op));
@@ -156,6 +182,8 @@ static bool read_journal(struct vm *vm)
 	}
 	if (records && !last && op_journal_blank(vm->dirfd, &err))
 		return true;		/* not even its first record: nothing was done */
+	if (records && !last && state_dir_rebooted(vm->t->state) && !op_journal_decides(vm->dirfd))
+		return drop_journal(vm, "the host ended before anything of it was durable");
 	if (records && !last)
 		tp_fail(&err, TP_ECORRUPT, "none of its records is good (%zu bytes)", torn);
 	tp_close(&vm->journal_fd);

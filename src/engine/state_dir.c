@@ -35,6 +35,7 @@ TP_LOG_SOURCE("engine.state");
 struct state_dir {
 	char *path;
 	int dir, vms, lock;
+	bool rebooted;
 	pthread_mutex_t host;		/* held while host.json is changed */
 	char instance[UUID_TEXT];
 };
@@ -77,6 +78,15 @@ static bool write_json(int dirfd, const char *file, const json_t *value, struct 
 
 /* --- opening --- */
 
+/* By the line of the engine before this one; what a power cut left of that is no boot's id either. */
+static bool of_another_boot(int lock)
+{
+	char line[64 + TP_BOOT_ID] = "";
+	ssize_t n = pread(lock, line, sizeof(line) - 1, 0);
+
+	return n >= 0 && !strstr(line, tp_boot_id());
+}
+
 static bool take_lock(struct state_dir *s, struct tp_error *err)
 {
 	char line[64 + TP_BOOT_ID];
@@ -85,6 +95,7 @@ static bool take_lock(struct state_dir *s, struct tp_error *err)
 	s->lock = tp_lock_file(s->dir, "lock", err);
 	if (s->lock < 0)
 		return tp_prefix(err, "state directory %s", s->path);
+	s->rebooted = of_another_boot(s->lock);
 	n = snprintf(line, sizeof(line), "%jd %s\n", (intmax_t)getpid(), tp_boot_id());
 	if (ftruncate(s->lock, 0) != 0)
 		return tp_fail_sys(err, errno, "write the lock of %s", s->path);
@@ -179,6 +190,11 @@ const char *state_dir_path(const struct state_dir *s)
 const char *state_dir_instance(const struct state_dir *s)
 {
 	return s->instance;
+}
+
+bool state_dir_rebooted(const struct state_dir *s)
+{
+	return s->rebooted;
 }
 
 /* --- VMs --- */

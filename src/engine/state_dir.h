@@ -26,6 +26,8 @@ struct state_dir *state_dir_open(const char *path, struct tp_error *err);
 void state_dir_close(struct state_dir *s);
 const char *state_dir_path(const struct state_dir *s);
 const char *state_dir_instance(const struct state_dir *s);
+/* Whether the host was started since an engine was here last: what had not been synced may be lost. */
+bool state_dir_rebooted(const struct state_dir *s);
 /* Removes folders of VMs that have no spec.json (a define cut by a crash); names of the others. */
 json_t *state_dir_vms(struct state_dir *s, struct tp_error *err);
 int state_dir_vm(struct state_dir *s, const char *vm, bool create, struct tp_error *err);	/* dirfd */

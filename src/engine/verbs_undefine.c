@@ -16,6 +16,7 @@
 #include "engine/ops.h"
 #include "engine/standing.h"
 #include "engine/verbs.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 
 static json_t *images_of(struct vm *vm)
@@ -115,6 +116,27 @@ static void delete_next(struct undefine *u)
 		vm_qemu_forget(vm);
 }
 
+static void let_go(void *arg, const struct tp_error *err)
+{
+	struct undefine *u = arg;
+
+	if (err)
+		undefine_failed(u, err);
+	else
+		delete_next(u);
+}
+
+/* First of all, durably, it is no longer hibernated: else a power cut could leave it so without memory. */
+static void begin_deleting(struct undefine *u, struct vm *vm)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (vm->state != VM_HIBERNATED || !json_array_size(u->images))
+		delete_next(u);
+	else if (!vm_image_let_go(vm, let_go, u, &err))
+		undefine_failed(u, &err);
+}
+
 static bool may_undefine(struct vm *vm, const char *images, json_t *mine, struct tp_error *err, json_t **data)
 {
 	bool keep_running = tp_json_bool(*data, "keep-running", false);
@@ -165,5 +187,5 @@ void api_vm_undefine(struct api_call *call)
 	snprintf(u->name, sizeof(u->name), "%s", vm->name);
 	/* No verb finds it from here on; its name is taken until its folder is gone. */
 	vm->gone = true;
-	delete_next(u);
+	begin_deleting(u, vm);
 }

@@ -54,6 +54,7 @@ struct vm {
 	int64_t generation, observed_generation;
 	int dirfd;			/* <state-dir>/vms/<name> */
 	int journal_fd;			/* op.log of the operation that holds the VM, else -1 */
+	int64_t journal_serial;		/* of that journal; state.json has the last that ended ("ended") */
 
 	enum vm_state state;		/* set by vm_refresh() only */
 	char reason[32];

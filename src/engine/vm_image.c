@@ -119,15 +119,6 @@ static void give_back(struct vm *vm)
 		tp_warn("vm=%s its image cannot be offered again now: %s", vm->name, err.text);
 }
 
-void vm_image_give_back_again(struct vm *vm)
-{
-	const char *rest = tp_json_str(vm->rest, "rest");
-
-	if (json_object_get(vm->rest, "give-back") && json_object_get(vm->rest, "image") && !vm->op &&
-	    !vm->qemu && !vm->undecided && rest && strcmp(rest, "hibernated") == 0)
-		give_back(vm);
-}
-
 /* Past a hibernation's commit the VM is its new image. */
 static bool superseded(const struct vm *vm)
 {
@@ -281,8 +272,149 @@ void vm_image_unmark(struct vm *vm)
 
 /* --- thrown away --- */
 
+/*
+ * The rest says "discarded" on the platter before the image goes, and has the image in "discarding"
+ * until it is gone: a power cut leaves neither a hibernated VM without its memory nor memory that
+ * belongs to nobody.
+ */
+struct discard {
+	struct torpor *t;
+	char vm[TP_NAME_MAX + 1];
+	bool remove;
+	void (*done)(void *arg, const struct tp_error *err);
+	void *arg;
+	struct op_job *rest;
+};
+
+static void let_go(struct vm *vm)
+{
+	vm_rest_set(vm, "discarding", own_image(vm));
+	vm_rest_set(vm, "image", NULL);
+	vm_rest_text(vm, "shutoff", "discarded");
+}
+
+/* It could not be removed: unless something else was begun, the VM is hibernated as before. */
+static void take_back(struct vm *vm)
+{
+	json_t *image = json_incref(json_object_get(vm->rest, "discarding"));
+
+	vm_rest_set(vm, "discarding", NULL);
+	if (!image || vm->op || vm->qemu || strcmp(tp_json_str(vm->rest, "rest"), "shutoff") != 0) {
+		json_decref(image);
+		return;
+	}
+	vm_rest_set(vm, "image", image);
+	vm_rest_text(vm, "hibernated", "save");
+}
+
+static void discard_over(struct discard *d, const struct tp_error *err)
+{
+	struct vm *vm = vm_find(d->t, d->vm);
+
+	if (vm && err)
+		take_back(vm);
+	if (vm && (err || d->remove)) {
+		vm_rest_set(vm, "discarding", NULL);
+		vm_rest_save(vm);
+		vm_refresh(vm);
+	}
+	d->done(d->arg, err);
+	free(d);
+}
+
+static void image_removed(void *arg, const struct tp_error *err)
+{
+	discard_over(arg, err);
+}
+
+static bool discard_rest_run(void *arg, struct tp_error *err)
+{
+	struct discard *d = arg;
+
+	return d->rest->run(d->rest, err);
+}
+
+static void discard_rest_done(void *arg, const struct tp_error *err)
+{
+	struct discard *d = arg;
+	struct vm *vm = vm_find(d->t, d->vm);
+	struct tp_error why = TP_ERROR_INIT;
+
+	d->rest->free(d->rest);
+	if (err || !vm || !d->remove)
+		discard_over(d, err);
+	else if (!submit(vm, image_drop, json_copy(json_object_get(vm->rest, "discarding")), dropped, image_removed,
+			 d, &why))
+		discard_over(d, &why);
+}
+
+static bool discard(struct vm *vm, bool remove, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		    struct tp_error *err)
+{
+	const char *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
+	struct discard *d;
+
+	if (!pools_need(vm->t->pools, pool ? pool : "", err))
+		return false;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return tp_fail_nomem(err);
+	*d = (struct discard){ .t = vm->t, .remove = remove, .done = done, .arg = arg };
+	snprintf(d->vm, sizeof(d->vm), "%s", vm->name);
+	let_go(vm);
+	d->rest = vm_rest_job(vm);
+	if (d->rest && io_worker_submit(vm->t->worker, discard_rest_run, discard_rest_done, d, err))
+		return true;
+	if (d->rest)
+		d->rest->free(d->rest);
+	take_back(vm);
+	free(d);
+	return tp_fail_nomem(err);
+}
+
 bool vm_image_discard(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
 		      struct tp_error *err)
 {
-	return submit(vm, image_drop, own_image(vm), dropped, done, arg, err);
+	return discard(vm, true, done, arg, err);
+}
+
+bool vm_image_let_go(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		     struct tp_error *err)
+{
+	return discard(vm, false, done, arg, err);
+}
+
+static void discarded_at_last(struct image_task *task)
+{
+	struct vm *vm = vm_find(task->t, tp_json_str(task->job->in, "of"));
+
+	dropped(task);
+	if (vm) {
+		vm_rest_set(vm, "discarding", NULL);
+		vm_rest_save(vm);
+	}
+}
+
+/* A discard that was cut off. */
+static void discard_again(struct vm *vm)
+{
+	json_t *image = json_copy(json_object_get(vm->rest, "discarding"));
+	struct tp_error err = TP_ERROR_INIT;
+
+	tp_json_set_str(image, "of", vm->name);
+	if (!submit(vm, image_drop, image, discarded_at_last, NULL, NULL, &err))
+		tp_warn("vm=%s the image that was discarded cannot be removed now: %s", vm->name, err.text);
+}
+
+/* --- what could not be done, or was cut off --- */
+
+void vm_image_again(struct vm *vm)
+{
+	const char *rest = tp_json_str(vm->rest, "rest");
+
+	if (json_object_get(vm->rest, "discarding") && !vm->op && !vm->undecided)
+		discard_again(vm);
+	if (json_object_get(vm->rest, "give-back") && json_object_get(vm->rest, "image") && !vm->op &&
+	    !vm->qemu && !vm->undecided && rest && strcmp(rest, "hibernated") == 0)
+		give_back(vm);
 }

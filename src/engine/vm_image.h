@@ -13,7 +13,8 @@
  * with the VM: at the start and every now and then.
  */
 bool vm_image_give_back(struct vm *vm, bool retake);
-void vm_image_give_back_again(struct vm *vm);
+/* The same for what vm_image_discard() had begun when the daemon ended. */
+void vm_image_again(struct vm *vm);
 /* Takes the image and all that is said about it out of the rest. */
 void vm_image_forget(struct vm *vm);
 /* Restored and never run: "ran" must be on the platter before the first cont. */
@@ -27,8 +28,13 @@ bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error 
 		   struct tp_error *err);
 void vm_image_ran(struct vm *vm);
 void vm_image_unmark(struct vm *vm);
-/* Removes the VM's image; done as above. */
+/*
+ * The VM is no longer hibernated, durably, and then its image is removed; done as above. On failure it
+ * is hibernated as before. let_go: only the first half, the image is about to be removed by others.
+ */
 bool vm_image_discard(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
 		      struct tp_error *err);
+bool vm_image_let_go(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
+		     struct tp_error *err);
 
 #endif
