@@ -85,7 +85,7 @@ const struct api_class api_classes[] = {
 	{ "QemuExited", "later", "QEMU ended (data.log-tail, code, signal)" },
 	{ "MonitorBusy", "later", "another client holds QEMU's monitor" },
 	{ "Corrupt", "never", "an image or record is damaged (data.where)" },
-	{ "StaleState", "never", "disks were written to since the image was made (data.disks)" },
+	{ "StaleState", "never", "a disk is not as it was when the memory was saved (data.disks: disk, file, how, detail, part)" },
 	{ "Incompatible", "never", "QEMU, machine or CPU do not fit the image" },
 	{ "NotOwner", "never", "the VM belongs to another host now" },
 	{ "Draining", "later", "the host is being drained" },
