@@ -1,147 +1,134 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * failcall.c - Makes one file call of a program fail: LD_PRELOAD=failcall.so FAILCALL=FILE PROGRAM
+ * failcall.c - File calls that fail, come late, never come back, or do half of their work
  *
- * FILE holds "CALL NTH ERRNO PART": the NTH CALL (from when FILE appeared) on a path that contains
- * PART fails with ERRNO, once; then FILE.hit appears. Without FILE nothing fails; a FILE that is
- * replaced begins anew. CALL is fsync, fdatasync, write, pwrite, ftruncate, fallocate, mkdirat,
- * renameat or unlinkat. Children of the program do not inherit it.
+ * FAILCALL names a file of FAULT_RULES rules, which is mapped by each program with the library in it:
+ * a rule works from when `armed` is set, counts the calls of all of them, and works in a sandbox
+ * that lets nobody open a file. tests/real/lib/faultlib.py writes them.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "fault.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char control[PATH_MAX];
-static struct {
-	struct stat file;
-	char call[16], part[128];
-	int nth, error;
-	bool done;
-} wanted;
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define FAULT_RULES 8
+#define HANG_LOOK_NS 10000000
+
+enum action { FAIL = 1, DELAY, HANG, SHORT, ANSWER };
+
+struct rule {
+	_Atomic uint32_t armed;
+	_Atomic int32_t nth;		/* counts down to 0, and further: the strikes */
+	uint32_t times;			/* strikes one after the other; 0: all from then on */
+	uint32_t action;
+	int64_t value;			/* errno, milliseconds, bytes, answer */
+	_Atomic uint32_t hits;
+	char call[28];			/* "*": any that changes something */
+	char part[192];			/* of the path; several between '|' */
+	char hit[256];			/* call and path of the last hit */
+};
+
+static struct rule *rules;
 
 static void __attribute__((constructor)) begin(void)
 {
-	const char *file = getenv("FAILCALL");
+	size_t size = 0;
 
-	if (file)
-		snprintf(control, sizeof(control), "%s", file);
-	unsetenv("LD_PRELOAD");
+	rules = fault_map("FAILCALL", &size);
+	if (size < FAULT_RULES * sizeof(*rules))
+		rules = NULL;
 }
 
-/* The control file as it is now; false: there is none, or it was obeyed. */
-static bool armed(void)
+static bool changes(const char *call)
 {
-	struct stat st;
-	FILE *f;
+	static const char *const asking[] = { "open", "lstat", "fstatvfs", "fstatfs" };
 
-	if (!control[0] || stat(control, &st) < 0)
-		return false;
-	if (st.st_ino == wanted.file.st_ino && st.st_mtim.tv_nsec == wanted.file.st_mtim.tv_nsec &&
-	    st.st_mtim.tv_sec == wanted.file.st_mtim.tv_sec)
-		return !wanted.done;
-	f = fopen(control, "re");
-	if (!f)
-		return false;
-	wanted.file = st;
-	wanted.done = fscanf(f, "%15s %d %d %127s", wanted.call, &wanted.nth, &wanted.error,
-			     wanted.part) != 4;
-	fclose(f);
-	return !wanted.done;
+	for (size_t i = 0; i < sizeof(asking) / sizeof(asking[0]); i++) {
+		if (strcmp(call, asking[i]) == 0)
+			return false;
+	}
+	return true;
 }
 
-static void path_of(int fd, const char *name, char *path, size_t size)
+static bool is_call(const struct rule *r, const char *call)
 {
-	char link[64];
-	ssize_t n;
+	return strcmp(r->call, "*") == 0 ? changes(call) : strcmp(r->call, call) == 0;
+}
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, path, size - 1);
-	path[n < 0 ? 0 : n] = '\0';
-	if (name && strlen(path) + strlen(name) + 2 < size) {
-		strcat(path, "/");
-		strcat(path, name);
+static bool on_path(const struct rule *r, const char *path)
+{
+	const char *part = r->part;
+	char one[sizeof(r->part)];
+	size_t n;
+
+	for (;; part += n + 1) {
+		n = strcspn(part, "|");
+		snprintf(one, sizeof(one), "%.*s", (int)n, part);
+		if (path[0] && strstr(path, one))
+			return true;
+		if (!part[n])
+			return false;
 	}
 }
 
-/* Whether this call is to fail; errno is set then, and left alone otherwise. */
-static bool fails(const char *call, int fd, const char *name)
+static bool strikes(struct rule *r, const char *call, const char *path)
 {
-	char path[2 * PATH_MAX], hit[PATH_MAX + 8];
-	int saved = errno, mark;
-	bool now = false;
+	int32_t left;
 
-	pthread_mutex_lock(&lock);
-	if (armed() && strcmp(call, wanted.call) == 0) {
-		path_of(fd, name, path, sizeof(path));
-		if (strstr(path, wanted.part) && --wanted.nth == 0) {
-			now = wanted.done = true;
-			saved = wanted.error;
-			snprintf(hit, sizeof(hit), "%s.hit", control);
-			mark = open(hit, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-			if (mark >= 0) {
-				dprintf(mark, "%s %s\n", call, path);
-				close(mark);
-			}
-		}
+	if (!atomic_load(&r->armed) || !is_call(r, call) || !on_path(r, path))
+		return false;
+	left = atomic_fetch_sub(&r->nth, 1);
+	if (left > 1 || (r->times && left <= 1 - (int32_t)r->times))
+		return false;
+	snprintf(r->hit, sizeof(r->hit), "%s %.200s", call, path);
+	atomic_fetch_add(&r->hits, 1);
+	return true;
+}
+
+static void sleep_ns(int64_t ns)
+{
+	struct timespec t = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+
+	while (nanosleep(&t, &t) != 0 && errno == EINTR)
+		;
+}
+
+static void obey(struct rule *r, struct fault *f)
+{
+	switch (r->action) {
+	case FAIL:
+		f->error = (int)r->value;
+		break;
+	case DELAY:
+		sleep_ns(r->value * 1000000);
+		break;
+	case HANG:
+		while (atomic_load(&r->armed))
+			sleep_ns(HANG_LOOK_NS);
+		break;
+	case SHORT:
+		f->limit = r->value;
+		break;
+	case ANSWER:
+		f->value = r->value;
+		break;
+	default:
+		break;
 	}
-	pthread_mutex_unlock(&lock);
+}
+
+struct fault fault_of(const char *call, const char *path)
+{
+	struct fault f = { .limit = -1, .value = -1 };
+	int saved = errno;
+
+	for (size_t i = 0; rules && i < FAULT_RULES; i++) {
+		if (strikes(&rules[i], call, path))
+			obey(&rules[i], &f);
+	}
 	errno = saved;
-	return now;
-}
-
-#define REAL(name) (__extension__(__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
-int fsync(int fd)
-{
-	return fails("fsync", fd, NULL) ? -1 : REAL(fsync)(fd);
-}
-
-int fdatasync(int fd)
-{
-	return fails("fdatasync", fd, NULL) ? -1 : REAL(fdatasync)(fd);
-}
-
-ssize_t write(int fd, const void *data, size_t size)
-{
-	return fails("write", fd, NULL) ? -1 : REAL(write)(fd, data, size);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
-{
-	return fails("pwrite", fd, NULL) ? -1 : REAL(pwrite)(fd, data, size, at);
-}
-
-int ftruncate(int fd, off_t size)
-{
-	return fails("ftruncate", fd, NULL) ? -1 : REAL(ftruncate)(fd, size);
-}
-
-int fallocate(int fd, int mode, off_t at, off_t size)
-{
-	return fails("fallocate", fd, NULL) ? -1 : REAL(fallocate)(fd, mode, at, size);
-}
-
-int mkdirat(int fd, const char *name, mode_t mode)
-{
-	return fails("mkdirat", fd, name) ? -1 : REAL(mkdirat)(fd, name, mode);
-}
-
-int renameat(int from, const char *old, int to, const char *new)
-{
-	return fails("renameat", to, new) ? -1 : REAL(renameat)(from, old, to, new);
-}
-
-int unlinkat(int fd, const char *name, int flags)
-{
-	return fails("unlinkat", fd, name) ? -1 : REAL(unlinkat)(fd, name, flags);
+	return f;
 }

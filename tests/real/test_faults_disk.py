@@ -6,8 +6,8 @@ import re
 import shutil
 import subprocess
 
-from lib import Failure, Skip, TorporError, check, deadline, equal, poll, slow, tag, version
-from lib.base import TOP
+from lib import Skip, TorporError, check, deadline, equal, poll, slow, tag, version
+from lib.faultlib import FailCall
 from lib.faults import (Rows, ended, failed, no_image, no_leftovers, one_image, runs_on, settled,
                         sleeps, wakes)
 
@@ -131,7 +131,7 @@ def test_pool_becomes_read_only(s):
     """Seen at the first thing that is made in it: the guest is not touched."""
     fail = FailCall(s)
     vm = s.boot()
-    fail.arm("mkdirat", 1, EROFS, "/pool/")
+    fail.arm("mkdir", 1, EROFS, "/pool/")
     error = refused(s, vm, "IOError")
     check(fail.disarm(), "no folder was made in the pool")
     check(re.search(r"[Rr]ead-only", error.desc), f"the cause is not named: {error.desc}")
@@ -227,45 +227,6 @@ def test_state_folder_full(s):
 
 
 # --- file calls that fail one at a time ---
-
-
-def build_shim(s):
-    """The preloaded library, made once for a run."""
-    path = os.path.join(s.shared, "failcall.so")
-    if not os.path.exists(path):
-        mine = f"{path}.{os.getpid()}"
-        done = subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-O1", "-o",
-                               mine, os.path.join(TOP, "tests", "fault", "failcall.c"), "-ldl"],
-                              capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Failure(f"failcall.c: {done.stderr}")
-        os.rename(mine, path)
-    return path
-
-
-class FailCall:
-    """Arms tests/fault/failcall.c in the scenario's torpord."""
-
-    def __init__(self, s):
-        self.path = s.path("failcall")
-        s.daemon.env = {
-            "LD_PRELOAD": build_shim(s), "FAILCALL": self.path,
-            "ASAN_OPTIONS": "detect_leaks=1:exitcode=77:verify_asan_link_order=0",
-        }
-
-    def arm(self, call, nth, error, part):
-        self.disarm()
-        with open(self.path + ".new", "w", encoding="ascii") as file:
-            file.write(f"{call} {nth} {error} {part}\n")
-        os.rename(self.path + ".new", self.path)
-
-    def disarm(self):
-        """Whether it struck."""
-        struck = os.path.exists(self.path + ".hit")
-        for name in (self.path, self.path + ".hit"):
-            if os.path.exists(name):
-                os.unlink(name)
-        return struck
 
 
 def outcome(s, operation):
@@ -371,7 +332,7 @@ def test_full_write_while_hibernating(s):
 @slow
 @deadline(150)
 def test_failing_rename_while_hibernating(s):
-    walk(s, failing_save_row, "renameat", EIO, "/tr.")
+    walk(s, failing_save_row, "rename", EIO, "/tr.")
 
 
 @slow
@@ -389,13 +350,13 @@ def test_full_write_while_restoring(s):
 @slow
 @deadline(150)
 def test_failing_rename_while_restoring(s):
-    walk(s, failing_restore_row, "renameat", EIO, "/tr.")
+    walk(s, failing_restore_row, "rename", EIO, "/tr.")
 
 
 @slow
 @deadline(150)
 def test_failing_unlink_while_restoring(s):
-    walk(s, failing_restore_row, "unlinkat", EIO, "/pool/")
+    walk(s, failing_restore_row, "unlink", EIO, "/pool/")
 
 
 @tag("faults")
@@ -407,7 +368,7 @@ def test_failing_unlink_in_the_roll_back(s):
     s.daemon.start({"TORPOR_FAULT": "hibernate/write-manifest:fail"})
     vm = s.boot()
     before = vm.tick()
-    fail.arm("unlinkat", 1, EIO, "/manifest.json")
+    fail.arm("unlink", 1, EIO, "/manifest.json")
     operation = s.client.cmd("vm-hibernate", name="vm")["operation"]
     poll(lambda: s.client.cmd("query-operation", id=operation)["status"] != "running", 20)
     struck = fail.disarm()
