@@ -5,9 +5,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/tp_time.h"
 #include "migration/mover_proto.h"
+
+#define BLOCKS_BYTES_MAX (MOVER_MESSAGE_MAX / 2)	/* for the list of RAM blocks */
+#define BLOCK_JSON_MAX 48		/* of one block, without its id */
 
 void job_settle(struct control *c, int milliseconds)
 {
@@ -49,4 +53,20 @@ bool job_threads(const struct mover_request *r, unsigned *threads, struct tp_err
 		n = MOVER_THREADS_MAX;
 	*threads = n ? (unsigned)n : 1;
 	return true;
+}
+
+json_t *job_blocks(const struct image_block *blocks, unsigned n)
+{
+	json_t *list = json_array();
+	size_t bytes = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		/* A character of an id may become "\u00XX". */
+		bytes += 6 * strlen(blocks[i].id) + BLOCK_JSON_MAX;
+		if (bytes > BLOCKS_BYTES_MAX)
+			break;
+		json_array_append_new(list, json_pack("{s:s, s:I}", "id", blocks[i].id, "bytes",
+						      (json_int_t)blocks[i].used_length));
+	}
+	return list;
 }

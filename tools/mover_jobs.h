@@ -7,6 +7,7 @@
 
 #include "mover_control.h"
 #include "mover_request.h"
+#include "storage/image_read.h"
 
 #define MOVER_THREADS_MAX 64
 
@@ -21,6 +22,8 @@ void job_page_server(const struct mover_request *r, struct control *c) __attribu
 void job_fail(struct control *c, const struct tp_error *e) __attribute__((noreturn));
 void job_done(struct control *c, json_t *value_owned) __attribute__((noreturn));
 void job_settle(struct control *c, int milliseconds);
+/* [{"id", "bytes"}] of RAM blocks: as many as fit in a message. No real machine has more, a hostile image may. */
+json_t *job_blocks(const struct image_block *blocks, unsigned n);
 /* "threads": 0 or absent gives as many as there are CPUs. */
 bool job_threads(const struct mover_request *r, unsigned *threads, struct tp_error *err);
 

@@ -35,8 +35,6 @@
 #define CLOSE_WAIT 60.0			/* seconds between SHUT and QEMU's closing */
 #define LEVEL_MIN (-7)
 #define LEVEL_MAX 19
-#define BLOCKS_BYTES_MAX (MOVER_MESSAGE_MAX / 2)	/* for the list of RAM blocks */
-#define BLOCK_JSON_MAX 48		/* of one block, without its id */
 
 /* @total: expected bytes of guest memory, 0: unknown; @closed: QEMU has closed the stream */
 struct save {
@@ -112,25 +110,6 @@ static bool read_options(const struct mover_request *r, struct save *s, struct t
 
 /* ---------------------------------------------------------------- sealed */
 
-/* As many blocks as fit in a message: no real machine has more, a hostile stream may. */
-static json_t *blocks_json(const struct save_result *result)
-{
-	json_t *list = json_array();
-	size_t bytes = 0;
-
-	for (unsigned i = 0; i < result->nblocks; i++) {
-		const struct image_block *b = &result->blocks[i];
-
-		/* A character of an id may become "\u00XX". */
-		bytes += 6 * strlen(b->id) + BLOCK_JSON_MAX;
-		if (bytes > BLOCKS_BYTES_MAX)
-			break;
-		json_array_append_new(list, json_pack("{s:s, s:I}", "id", b->id, "bytes",
-						      (json_int_t)b->used_length));
-	}
-	return list;
-}
-
 static json_t *sealed_json(const struct save *s, const struct save_result *r)
 {
 	static const char *const kinds[] = { "stopped", "live", "background-snapshot" };
@@ -151,7 +130,7 @@ static json_t *sealed_json(const struct save *s, const struct save_result *r)
 	/* A name that is no UTF-8 is none. */
 	if (!tp_json_set_str(value, "machine", r->machine))
 		tp_json_set_str(value, "machine", "");
-	tp_json_set(value, "blocks", blocks_json(r));
+	tp_json_set(value, "blocks", job_blocks(r->blocks, r->nblocks));
 	return value ? json_pack("{s:o}", "sealed", value) : NULL;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/tp_json.h"
+#include "migration/image_machine.h"
 #include "migration/mover_proto.h"
 #include "mover_fault.h"
 #include "storage/image_damage.h"
@@ -35,19 +36,22 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 	return true;
 }
 
-static json_t *summary(const struct image_info *info)
+static json_t *summary(const struct image *img, const char *machine)
 {
+	const struct image_info *info = image_info(img);
 	char uuid[33], footer[17];
 
 	for (size_t i = 0; i < sizeof(info->uuid); i++)
 		snprintf(uuid + 2 * i, 3, "%02x", info->uuid[i]);
 	snprintf(footer, sizeof(footer), "%016llx", (unsigned long long)info->footer_checksum);
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s*, s:o*}",
 			 "frames", (json_int_t)info->frames, "pages", (json_int_t)info->pages,
 			 "pages-data", (json_int_t)info->pages_data,
 			 "pages-zero", (json_int_t)info->pages_zero,
 			 "bytes", (json_int_t)info->file_bytes,
-			 "raw-bytes", (json_int_t)info->raw_bytes, "uuid", uuid, "footer", footer);
+			 "raw-bytes", (json_int_t)info->raw_bytes, "uuid", uuid, "footer", footer,
+			 "machine", *machine ? machine : NULL, "blocks",
+			 info->blocks ? job_blocks(image_block(img, 0), info->blocks) : NULL);
 }
 
 /* Damages go with the error: those that the message has room for, and how many there are. */
@@ -71,6 +75,7 @@ void job_verify(const struct mover_request *r, struct control *c)
 	struct verify v = { .control = c };
 	struct image_damages damages;
 	struct image *img;
+	char machine[IMAGE_MACHINE_MAX] = "";
 	unsigned threads;
 	int fd;
 
@@ -81,7 +86,7 @@ void job_verify(const struct mover_request *r, struct control *c)
 		job_fail(c, &err);
 	v.raw_bytes = image_info(img)->raw_bytes;
 	if (image_verify(img, threads, on_progress, &v, &damages, &err))
-		job_done(c, summary(image_info(img)));
+		job_done(c, summary(img, image_machine(img, machine, NULL) ? machine : ""));
 	if (err.code == TP_ECORRUPT)
 		fail_damaged(c, img, &damages, &err);
 	job_fail(c, &err);

@@ -17,7 +17,6 @@
  *
  * The guest is not concerned: a VM that runs has kept images only, and its QEMU may come and go.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/tp_json.h"
@@ -30,6 +29,7 @@
 #include "engine/steps.h"
 #include "migration/mover_proto.h"
 #include "storage/image_peek.h"
+#include "storage/manifest.h"
 
 #define SILENCE 120.0		/* seconds without progress */
 #define ENTRIES_MAX 100000u
@@ -304,15 +304,10 @@ static bool footer_job(struct job *j, struct tp_error *err)
 {
 	const json_t *manifest = json_object_get(j->in, "manifest");
 	tp_autoclose int fd = pool_image_open(j->pool, in_vm(j), in_id(j), err);
-	const char *footer = tp_json_str(manifest, "footer");
-	uint64_t checksum;
-	uint8_t uuid[16];
+	struct image_peek found;
 
-	if (fd < 0 || !image_footer_peek(fd, &checksum, uuid, err))
-		return false;
-	if (strtoull(footer, NULL, 16) != checksum)
-		return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "the copy of image %s is not what was copied",
-				     in_id(j));
+	if (fd < 0 || !image_peek(fd, &found, err) || !manifest_matches(manifest, &found, err))
+		return tp_prefix(err, "the copy of image %s", in_id(j));
 	return pool_copy_marks(j->pool, in_vm(j), in_id(j), json_object_get(j->in, "consumed"),
 			       json_object_get(j->in, "verified"), err) &&
 	       pool_manifest_write(j->pool, in_vm(j), in_id(j), manifest, err);

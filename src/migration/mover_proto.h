@@ -41,7 +41,7 @@
  *         An error closes the stream, so that QEMU fails the load; of a damage within a frame it
  *         has "where": "frame N".
  * verify  fds image; {"threads": 0}; done: {"frames", "pages", "pages-data", "pages-zero",
- *         "bytes", "raw-bytes", "uuid", "footer"}. It goes on after a damage; the error, class
+ *         "bytes", "raw-bytes", "uuid", "footer", "machine"?, "blocks"?}. It goes on after a damage; the error, class
  *         Corrupt, has "damaged": N, all of them, and "damage": the first, at most 32:
  *         [{"what": TEXT, "frame"? (of the index and the footer: absent), "offset", "length" (in
  *         the file), and where guest pages are lost "block", "first-page", "pages" (numbered in

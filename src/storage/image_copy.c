@@ -191,7 +191,7 @@ static bool copy_rest(struct copy *c, struct tp_error *err)
 
 static bool run(struct copy *c, struct tp_error *err)
 {
-	uint64_t frame;
+	uint64_t frame = 0;
 
 	if (c->img->info.footer_checksum != c->o->footer)
 		return tp_fail(err, TP_ECORRUPT, "it is not the file that its manifest names");

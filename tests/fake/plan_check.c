@@ -6,6 +6,7 @@
 
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
+#include "engine/pools.h"
 #include "storage/fingerprint.h"
 
 static const char *rest(void)
@@ -79,6 +80,30 @@ static void restore_effect(struct op_model_world *w, const struct plan_images *i
 		op_model_fail(w, "QEMU is ended, though the guest ran");
 }
 
+/* Offered by its files and by what the engine knows not to be the image. */
+static void never_two_never_none(struct op_model_world *w, const struct plan_images *from,
+				 const struct plan_images *to)
+{
+	if (from->offered + to->offered > 1)
+		op_model_fail(w, "two images are offered");
+	if (!from->whole && !to->whole)
+		op_model_fail(w, "no whole image is left");
+}
+
+static void move_effect(struct op_model_world *w)
+{
+	struct plan_images from = plan_images_in(PLAN_POOL), to = plan_images_in(PLAN_OTHER);
+	bool kept = plan_case_of(w)->keep;
+
+	never_two_never_none(w, &from, &to);
+	if (kept && from.offered + to.offered > 0)
+		op_model_fail(w, "a kept image is offered");
+	if (!kept && !commit_is_durable(w) && !from.offered)
+		op_model_fail(w, "the image is not offered where it was, and nothing is committed");
+	if (!commit_is_durable(w) && to.offered)
+		op_model_fail(w, "the copy is offered, and nothing is committed");
+}
+
 void plan_check_effect(struct op_model_world *w, const char *kind, const char *name)
 {
 	struct plan_images images = plan_images(false);
@@ -91,6 +116,8 @@ void plan_check_effect(struct op_model_world *w, const char *kind, const char *n
 		hibernate_effect(w, &images, kill || quit);
 	if (plan_is(w, "restore"))
 		restore_effect(w, &images, kill || quit);
+	if (plan_is(w, "image-move"))
+		move_effect(w);
 }
 
 /* --- at the end --- */
@@ -259,6 +286,49 @@ static void check_powerdown(struct op_model_world *w, bool done)
 		op_model_fail(w, "the guest is not as it was: %s, the rest %s", w->run_state, rest());
 }
 
+static void check_rest_pool(struct op_model_world *w, const char *pool)
+{
+	const json_t *image = json_object_get(plan.vm->rest, "image");
+	const char *is = tp_json_str(image, "pool");
+
+	if (plan_case_of(w)->keep && image)
+		op_model_fail(w, "the durable rest names an image");
+	if (!plan_case_of(w)->keep && (!is || strcmp(is, pool) != 0 || !rest_is("hibernated")))
+		op_model_fail(w, "the durable rest is %s, its image in pool %s", rest(), is ? is : "(none)");
+}
+
+/* The engine's own list, once both pools were looked at again. */
+static void check_listed(struct op_model_world *w, const char *pool)
+{
+	struct engine_pool *p = NULL;
+	const json_t *entry;
+	const char *state, *want = plan_case_of(w)->keep ? "consumed" : "complete";
+
+	pools_recheck(plan.t->pools);
+	plan_pump();
+	entry = pools_image(plan.t->pools, plan.moved, &p);
+	state = tp_json_str(entry, "state");
+	if (!entry || strcmp(engine_pool_name(p), pool) != 0 || strcmp(state, want) != 0)
+		op_model_fail(w, "the image is listed in pool %s, %s", entry ? engine_pool_name(p) : "(none)",
+			      entry ? state : "-");
+}
+
+static void check_move(struct op_model_world *w, bool committed)
+{
+	struct plan_images from = plan_images_in(PLAN_POOL), to = plan_images_in(PLAN_OTHER);
+	unsigned offered = plan_case_of(w)->keep ? 0 : 1;
+
+	never_two_never_none(w, &from, &to);
+	if (committed && (to.whole != 1 || to.offered != offered || from.offered))
+		op_model_fail(w, "moved, and %u are whole there, %u offered, %u offered here", to.whole, to.offered,
+			      from.offered);
+	if (!committed && (from.whole != 1 || from.offered != offered || to.offered))
+		op_model_fail(w, "not moved, and %u are whole here, %u offered, %u offered there", from.whole,
+			      from.offered, to.offered);
+	check_rest_pool(w, committed ? PLAN_OTHER : PLAN_POOL);
+	check_listed(w, committed ? PLAN_OTHER : PLAN_POOL);
+}
+
 static void check_record(struct op_model_world *w)
 {
 	tp_autojson json_t *record = op_record(w->op);
@@ -298,6 +368,8 @@ void plan_check_end(struct op_model_world *w)
 		check_restore(w, committed);
 	else if (plan_is(w, "start"))
 		check_start(w, done);
+	else if (plan_is(w, "image-move"))
+		check_move(w, committed);
 	else
 		check_powerdown(w, done);
 }

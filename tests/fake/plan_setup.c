@@ -18,6 +18,7 @@
 #include "base/tp_json.h"
 #include "base/tp_proc.h"
 #include "base/tp_time.h"
+#include "engine/left_behind.h"
 #include "engine/state_dir.h"
 #include "storage/fingerprint.h"
 #include "storage/image_read.h"
@@ -71,15 +72,23 @@ static json_t *launched(const struct plan_case *c)
 			 "generation", 1);
 }
 
-static void clean(void)
+static void clean_pool(const char *name, struct pool *pool)
 {
-	struct plan_images left = plan_images(true);
+	struct plan_images left = plan_images_in(name);
 
 	while (left.folders) {
-		assert_true(pool_image_remove(plan_pool(), PLAN_VM, left.id, NULL));
-		pools_image_drop(plan.t->pools, NULL, left.id);
-		left = plan_images(true);
+		assert_true(pool_image_remove(pool, PLAN_VM, left.id, NULL));
+		pools_image_drop(plan.t->pools, pools_find(plan.t->pools, name), left.id);
+		left_behind_removed(plan.t, name, left.id);
+		left = plan_images_in(name);
 	}
+}
+
+static void clean(void)
+{
+	clean_pool(PLAN_POOL, plan_pool());
+	clean_pool(PLAN_OTHER, plan_other());
+	plan_images(true);
 	plan_qemu_drop();
 	json_decref(plan.vm->rest);
 	tp_error_clear(&plan.vm->preflight);
@@ -115,9 +124,19 @@ static void put_image(const struct plan_case *c, const char *id)
 	json_decref(m);
 }
 
+static void put_mark(const char *id)
+{
+	tp_autojson json_t *why = json_pack("{s:s, s:s, s:b}", "operation", "op-0", "at", "2024-01-01T00:00:00Z", "ran",
+					    1);
+
+	assert_true(pool_image_consumed(plan_pool(), PLAN_VM, id, why, NULL));
+	pools_image_state(plan.t->pools, id, "consumed");
+}
+
 static void set_world(struct op_model_world *w, const struct plan_case *c)
 {
-	bool restore = plan_is(w, "restore"), start = plan_is(w, "start");
+	bool move = plan_is(w, "image-move"), restore = plan_is(w, "restore") || (move && !c->keep);
+	bool start = plan_is(w, "start");
 	char id[IMAGE_ID_MAX + 1];
 
 	w->qemu72 = c->old;
@@ -130,6 +149,11 @@ static void set_world(struct op_model_world *w, const struct plan_case *c)
 		plan_qemu_make(w);
 		plan.vm->rest = json_pack("{s:s, s:s, s:b, s:o, s:O}", "rest", "running", "reason", "ok",
 					  "guest-ran", 1, "launched", launched(c), "qemu", w->launch_data);
+		if (move) {
+			pool_image_id(PLAN_VM, tp_now_us(), plan.moved);
+			put_image(c, plan.moved);
+			put_mark(plan.moved);
+		}
 		return;
 	}
 	w->qemu = w->nodes_active = false;
@@ -141,12 +165,15 @@ static void set_world(struct op_model_world *w, const struct plan_case *c)
 	vm_rest_text(plan.vm, "hibernated", "save");
 	vm_rest_set(plan.vm, "image", json_pack("{s:s, s:s}", "id", id, "pool", PLAN_POOL));
 	put_image(c, id);
+	strcpy(plan.moved, id);
 }
 
 static json_t *arguments(const struct op_model_world *w, const struct plan_case *c)
 {
 	json_t *args = json_pack("{s:s}", "name", PLAN_VM);
 
+	if (plan_is(w, "image-move"))
+		json_object_update_new(args, json_pack("{s:s, s:s}", "image", plan.moved, "pool", PLAN_OTHER));
 	if (plan_is(w, "hibernate"))
 		tp_json_set_str(args, "reserve", "none");
 	if (plan_is(w, "restore"))
@@ -225,14 +252,15 @@ static void make_template(void)
 
 static void make_engine(void)
 {
-	char state[96], run[96], pool[96], text[TORPOR_ERROR_SIZE];
-	struct torpor_pool pools[] = { { .name = PLAN_POOL, .path = pool } };
+	char state[96], run[96], pool[96], other[96], text[TORPOR_ERROR_SIZE];
+	struct torpor_pool pools[] = { { .name = PLAN_POOL, .path = pool }, { .name = PLAN_OTHER, .path = other } };
 	struct torpor_options o = { .size = sizeof(o), .state_dir = state, .runtime_dir = run,
-				    .mover_path = "/bin/true", .pools = pools, .npools = 1 };
+				    .mover_path = "/bin/true", .pools = pools, .npools = 2 };
 
 	snprintf(state, sizeof(state), "%s/state", plan.dir);
 	snprintf(run, sizeof(run), "%s/run", plan.dir);
 	snprintf(pool, sizeof(pool), "%s/pool", plan.dir);
+	snprintf(other, sizeof(other), "%s/" PLAN_OTHER, plan.dir);
 	plan.t = torpor_new(plan.loop, &o, text);
 	if (!plan.t)
 		fail_msg("%s", text);

@@ -29,6 +29,7 @@
 #include "base/tp_json.h"
 #include "base/tp_proc.h"
 #include "base/tp_time.h"
+#include "engine/left_behind.h"
 #include "engine/op_journal.h"
 #include "engine/state_dir.h"
 #include "engine/vm_image.h"
@@ -51,36 +52,48 @@ struct pool *plan_pool(void)
 	return engine_pool_storage(pools_find(plan.t->pools, PLAN_POOL));
 }
 
+struct pool *plan_other(void)
+{
+	return engine_pool_storage(pools_find(plan.t->pools, PLAN_OTHER));
+}
+
 void plan_pump(void)
 {
 	struct io_worker *pool = engine_pool_worker(pools_find(plan.t->pools, PLAN_POOL));
+	struct io_worker *other = engine_pool_worker(pools_find(plan.t->pools, PLAN_OTHER));
 
-	while (io_worker_pending(pool) || io_worker_pending(plan.t->worker))
+	while (io_worker_pending(pool) || io_worker_pending(other) || io_worker_pending(plan.t->worker))
 		ev_run(plan.loop, EVRUN_ONCE);
 }
 
-static struct plan_images look_at_pool(void)
+static bool has(DIR *dir, const char *id, const char *file)
+{
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", id, file);
+	return faccessat(dirfd(dir), path, F_OK, 0) == 0;
+}
+
+struct plan_images plan_images_in(const char *pool)
 {
 	struct plan_images found = { 0 };
-	char path[128];
+	char path[160];
 	struct dirent *de;
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "%s/pool/%s", plan.dir, PLAN_VM);
+	snprintf(path, sizeof(path), "%s/%s/%s", plan.dir, strcmp(pool, PLAN_POOL) == 0 ? "pool" : pool, PLAN_VM);
 	dir = opendir(path);
 	while (dir && (de = readdir(dir))) {
-		char file[300];
 		bool whole;
 
 		if (de->d_name[0] == '.')
 			continue;
 		found.folders++;
 		snprintf(found.id, sizeof(found.id), "%.*s", IMAGE_ID_MAX, de->d_name);
-		snprintf(file, sizeof(file), "%s/manifest.json", de->d_name);
-		whole = faccessat(dirfd(dir), file, F_OK, 0) == 0;
-		snprintf(file, sizeof(file), "%s/consumed.json", de->d_name);
+		whole = has(dir, found.id, "manifest.json");
 		found.whole += whole;
-		found.offered += whole && faccessat(dirfd(dir), file, F_OK, 0) != 0;
+		found.offered += whole && !has(dir, found.id, "consumed.json") && !has(dir, found.id, "moving.json") &&
+				 !left_behind(plan.t, pool, found.id);
 	}
 	if (dir)
 		closedir(dir);
@@ -91,7 +104,7 @@ static struct plan_images look_at_pool(void)
 struct plan_images plan_images(bool anew)
 {
 	if (anew || plan.changing)
-		plan.images = look_at_pool();
+		plan.images = plan_images_in(PLAN_POOL);
 	return plan.images;
 }
 

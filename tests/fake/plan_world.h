@@ -23,7 +23,7 @@ struct plan_case {
 	bool old;			/* QEMU 7.2: no blockdev-set-active, no exit-on-error */
 	bool paused;			/* hibernate: before; restore: saved in it; start: asked for */
 	bool stay;			/* restore: "paused" is asked for */
-	bool keep;			/* the image stays after a restore */
+	bool keep;			/* the image stays after a restore; image-move: a kept one of a VM that runs */
 	bool diskless;
 	bool hasty;			/* QEMU has its disks active again before it can be killed */
 	bool ignores;			/* powerdown: the guest does not obey */

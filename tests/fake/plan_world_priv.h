@@ -13,6 +13,7 @@
 
 #define PLAN_VM "vm1"
 #define PLAN_POOL "default"
+#define PLAN_OTHER "other"		/* where image-move moves to */
 #define PLAN_MARKS 64
 
 struct plan_images {
@@ -37,6 +38,7 @@ struct plan_world {
 	bool changing;			/* a job ran since, or runs next: the pool may be another */
 	bool quit_sent;
 	struct plan_images images;
+	char moved[IMAGE_ID_MAX + 1];	/* image-move: the image */
 	bool really;			/* a new engine recovers, with its own ports */
 	json_t *record;			/* of the operation that it recovered */
 	char step[64];			/* of the last effect */
@@ -49,7 +51,9 @@ extern struct plan_world plan;
 struct plan_case *plan_case_of(const struct op_model_world *w);
 bool plan_is(const struct op_model_world *w, const char *kind);
 struct plan_images plan_images(bool anew);
+struct plan_images plan_images_in(const char *pool);	/* as the files are, and left_behind.h says */
 struct pool *plan_pool(void);
+struct pool *plan_other(void);
 void plan_pump(void);			/* until the engine's workers have nothing to do */
 void plan_look(struct op_model_world *w);	/* the disk follows QEMU; the stand-in mover is looked at */
 
