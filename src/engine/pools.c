@@ -407,7 +407,7 @@ static int by_name(const void *a, const void *b)
 
 json_t *pools_describe(struct pools *ps)
 {
-	json_t *out = json_array(), *list[POOLS_MAX];
+	json_t *out = json_array(), *list[POOLS_MAX] = { NULL };
 	size_t n = 0;
 
 	for (struct engine_pool *p = ps->first; p && n < POOLS_MAX; p = p->next)

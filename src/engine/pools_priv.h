@@ -95,6 +95,10 @@ void pools_images_keep(struct engine_pool *p, const json_t *entries);
 /* As pools_sweep, of one pool. */
 void pools_sweep_one(struct engine_pool *p);
 
+/* --- pools_use.c --- */
+/* Busy for an operation; class_ for VMs whose state is in it or whose spec names it, and whole images. */
+bool pool_unused(const struct engine_pool *p, const char *class_, struct tp_error *err, json_t **data);
+
 /* --- pools_define.c --- */
 void pools_changes_free(struct pools *ps);
 

@@ -114,15 +114,14 @@ struct pool *pool_open_as(const struct pool_opening *how, struct tp_error *err)
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	p->path = strdup(path);
 	if (!p->path) {
-		tp_fail_nomem(err);
-		goto error;
+		free(p);
+		return tp_fail_nomem(err), NULL;
 	}
 	/* "/pool/" would have lstat() follow a link. */
 	for (size_t n = strlen(p->path); n > 1 && p->path[n - 1] == '/'; n--)
 		p->path[n - 1] = 0;
 	if (open_folder(p, how->mode, err) && settle(p, how, err) && pool_lock(p, how->instance, err))
 		return p;
-error:
 	pool_unmake(p);
 	return NULL;
 }
