@@ -312,7 +312,8 @@ def walk(s, row, call, error, part, most=60):
     no_leftovers(s, 1)
 
 
-@deadline(150)
+@slow
+@deadline(300)
 def test_failing_fsync_while_hibernating(s):
     walk(s, failing_save_row, "fsync", EIO, "/tr.")
 

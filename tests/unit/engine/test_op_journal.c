@@ -178,6 +178,41 @@ static void test_blank(void **state)
 	write_log(b, "", 0);
 }
 
+/* After a power cut the commit may be there without what was written before it. */
+static void test_decides(void **state)
+{
+	struct box *b = *state;
+	struct tp_error err = TP_ERROR_INIT;
+	tp_autojson json_t *step = json_pack("{s:s}", "step", "commit");
+	char text[512] = "";
+	ssize_t n;
+	int fd;
+
+	write_log(b, "", 0);
+	assert_false(op_journal_decides(b->dir));
+	fd = op_journal_begin(b->dir, &err);
+	assert_true(fd >= 0);
+	assert_true(op_journal_append(fd, "begin", NULL, &err));
+	assert_false(op_journal_decides(b->dir));
+	assert_true(op_journal_append(fd, "commit", step, &err));
+	assert_true(op_journal_decides(b->dir));
+	n = pread(fd, text, sizeof(text) - 1, 0);
+	assert_true(n > 0);
+	close(fd);
+	memset(text, 0, strcspn(text, "\n"));
+	write_log(b, text, (size_t)n);
+	assert_true(op_journal_decides(b->dir));
+	text[n - 3] ^= 1;
+	write_log(b, text, (size_t)n);
+	assert_false(op_journal_decides(b->dir));
+
+	assert_true(op_journal_drop(b->dir, &err));
+	assert_true(op_journal_blank(b->dir, &err));
+	assert_int_equal(unlinkat(b->dir, "op.log", 0), 0);
+	assert_false(op_journal_drop(b->dir, &err));
+	assert_int_equal(err.sys, ENOENT);
+}
+
 static void test_set_aside(void **state)
 {
 	struct box *b = *state;
@@ -276,7 +311,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_round), T(test_damaged), T(test_blank), T(test_set_aside), T(test_room),
+		T(test_round), T(test_damaged), T(test_blank), T(test_decides), T(test_set_aside), T(test_room),
 		T(test_full_disk),
 	};
 

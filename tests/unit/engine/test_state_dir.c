@@ -257,6 +257,28 @@ static void test_host(void **state)
 	state_dir_close(s);
 }
 
+static void assert_rebooted(struct box *b, bool rebooted)
+{
+	struct state_dir *s = open_state(b);
+
+	assert_int_equal(state_dir_rebooted(s), rebooted);
+	state_dir_close(s);
+}
+
+/* By the lock that the last engine left, whatever a power cut made of it. */
+static void test_rebooted(void **state)
+{
+	struct box *b = *state;
+
+	state_dir_close(open_state(b));
+	assert_rebooted(b, false);
+	put(b, "lock", "17 11111111-2222-3333-4444-555555555555\n");
+	assert_rebooted(b, true);
+	assert_rebooted(b, false);
+	put(b, "lock", "");
+	assert_rebooted(b, true);
+}
+
 static void assert_ops(struct state_dir *s, const char *want)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -327,7 +349,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_open), T(test_version), T(test_vms), T(test_names), T(test_cut_removal),
+		T(test_open), T(test_rebooted), T(test_version), T(test_vms), T(test_names), T(test_cut_removal),
 		T(test_damaged), T(test_host), T(test_ops), T(test_long_ops),
 	};
 
