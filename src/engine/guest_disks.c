@@ -7,17 +7,25 @@
  * QEMU is started and once more after the load, as no lock is held in between. A difference refuses,
  * what cannot be compared is said.
  *
+ * A fingerprint is of what a name leads to, and the guest's disk is what QEMU has open. Where a file was
+ * replaced or removed under a running QEMU these differ, and the restored guest would meet the other one:
+ * such a VM is not saved.
+ *
  * NVRAM (a pflash device's file) is another matter: its content is a RAM block of the stream and is
  * written back when the guest runs. A change there refuses nothing, but it is lost, and that is said.
  */
 #include "engine/guest_disks.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/tp_json.h"
+#include "base/tp_proc.h"
 #include "engine/launch.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
@@ -85,6 +93,7 @@ static void add_disk(struct op *op, json_t *disks, const json_t *declared, const
 	const char *node = tp_json_str(inserted, "node-name"), *device = tp_json_str(entry, "device");
 	const json_t *own = node ? json_object_get(declared, node) : NULL;
 	bool nvram = device && strncmp(device, "pflash", 6) == 0, ro = tp_json_bool(inserted, "ro", false);
+	const struct vm_qemu *q = op_vm_of(op)->qemu;
 	char file[PATH_MAX], format[32];
 
 	/* The firmware itself: nothing is written back to it. */
@@ -98,8 +107,9 @@ static void add_disk(struct op *op, json_t *disks, const json_t *declared, const
 	/* The manifest knows two formats; whatever else lies on a file is compared as its bytes. */
 	if (strcmp(format, "qcow2") != 0)
 		strcpy(format, "raw");
-	tp_json_set(disks, node && *node ? node : device, json_pack("{s:s, s:s, s:b, s:b}", "file", file, "format",
-			format, "read-only", ro, "nvram", nvram));
+	tp_json_set(disks, node && *node ? node : device, json_pack("{s:s, s:s, s:b, s:b, s:I, s:I}", "file", file,
+			"format", format, "read-only", ro, "nvram", nvram, "pid", q ? (json_int_t)q->proc.pid : 0,
+			"start", q ? (json_int_t)q->proc.start : 0));
 }
 
 json_t *guest_disks(struct op *op, const json_t *block)
@@ -134,6 +144,48 @@ static bool take_nvram(json_t *out, const char *node, const json_t *disk)
 	return true;
 }
 
+static bool is_file(int dir, const char *name, const json_t *print)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, 0) == 0 && (json_int_t)st.st_dev == tp_json_int(print, "dev", -1) &&
+	       (json_int_t)st.st_ino == tp_json_int(print, "ino", -1);
+}
+
+/* Whether the process of the disk has the file open; true also where that cannot be seen. */
+static bool has_open(const json_t *disk, const json_t *print)
+{
+	pid_t pid = (pid_t)tp_json_int(disk, "pid", 0);
+	bool found = false;
+	uint64_t start;
+	struct dirent *e;
+	char path[64];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	if (!pid || !tp_proc_start(pid, &start) || start != (uint64_t)tp_json_int(disk, "start", 0) ||
+	    !(dir = opendir(path)))
+		return true;
+	while (!found && (e = readdir(dir)))
+		found = e->d_name[0] != '.' && is_file(dirfd(dir), e->d_name, print);
+	closedir(dir);
+	return found;
+}
+
+static bool check_open(const json_t *disk, const json_t *print, struct tp_error *err)
+{
+	const char *file = tp_json_str(disk, "file");
+	bool missing = json_object_get(print, "missing");
+
+	/* Of devices, and where inode numbers are made up, a name has no such proof. */
+	if (!missing && (tp_json_bool(disk, "read-only", false) || !json_object_get(print, "ino") ||
+			 has_open(disk, print)))
+		return true;
+	return tp_fail_class(err, TP_ESTATE, "InvalidState", "%s is %s the file that QEMU has open: put that one back "
+			     "in its place, or the guest would be restored with another disk", file,
+			     missing ? "gone, and was" : "not");
+}
+
 static bool take_disk(json_t *out, const char *node, const json_t *disk, struct tp_error *err)
 {
 	const char *file = tp_json_str(disk, "file"), *format = tp_json_str(disk, "format");
@@ -145,6 +197,8 @@ static bool take_disk(json_t *out, const char *node, const json_t *disk, struct 
 	print = fingerprint_take(file, format, err);
 	if (!print || !tp_json_set(json_object_get(out, "disks"), node, print))
 		return tp_fail_nomem(err);	/* an error already set is kept */
+	if (!check_open(disk, print, err))
+		return false;
 	fingerprint_compare(print, print, &c);
 	if (c.verdict == FINGERPRINT_UNPROVEN)
 		note(out, "disk", node, file, c.detail);

@@ -173,6 +173,26 @@ def test_block_device(s):
     vm.went_on(before)
 
 
+def test_replaced_under_a_running_guest(s):
+    """What QEMU has open is no longer what the name leads to: the guest would meet another disk."""
+    vm = s.boot()
+    away = vm.disk + ".away"
+    os.rename(vm.disk, away)
+    error = s.client.err("vm-hibernate", ("InvalidState", "IOError"), name="vm", wait=True)
+    check("disk0" in error.desc, error.desc)
+    vm.expect("running/ok")
+    shutil.copy2(away, vm.disk)
+    error = s.client.err("vm-hibernate", "InvalidState", name="vm", wait=True)
+    matches(error.desc, "disk0.*is not the file that QEMU has open")
+    vm.expect("running/ok")
+    before = vm.tick()
+    equal(vm.images(), [])
+    os.rename(away, vm.disk)
+    vm.hibernate()
+    vm.restore()
+    vm.went_on(before)
+
+
 def firmware(qemu):
     """QEMU's own BIOS, which NVRAM must have above it."""
     top = os.path.dirname(qemu_program(qemu))
