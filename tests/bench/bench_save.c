@@ -19,28 +19,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/tp_size.h"
 #include "base/tp_time.h"
+#include "fake/fake_stream.h"
 #include "migration/save_pump.h"
 
-#define PAGE 4096u
-#define PIECES 64
 #define RUNS_MAX 100
 
 struct bench {
 	unsigned runs, threads;
 	uint64_t mib;
 	const char *dir, *recorded;
-	uint8_t *stream;
-	size_t n;
+	struct fake_stream stream;
 };
 
 struct sample {
@@ -52,151 +46,6 @@ static void die(const char *what)
 {
 	fprintf(stderr, "bench_save: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-/* ---- the stream */
-
-static uint64_t random64(void)
-{
-	static uint64_t s = 88172645463325252ull;
-
-	s ^= s << 13;
-	s ^= s >> 7;
-	s ^= s << 17;
-	return s;
-}
-
-static void text_page(uint8_t *p)
-{
-	static const char *const words[] = {
-		"guest ", "memory ", "kernel: ", "page ", "the ", "of ", "0x", "error ", "INFO ", "and ",
-		"/usr/lib/", "session ", "for user root\n", "request ", "status=200 ", "length ",
-	};
-	size_t at = 0;
-
-	while (at < PAGE) {
-		char number[24];
-		const char *w = random64() % 4 ? words[random64() % 16] : number;
-		size_t n;
-
-		snprintf(number, sizeof(number), "%llu ", (unsigned long long)(random64() % 1000000));
-		n = strlen(w);
-		if (n > PAGE - at)
-			n = PAGE - at;
-		memcpy(p + at, w, n);
-		at += n;
-	}
-}
-
-static uint8_t *put_text(uint8_t *p, const void *data, size_t n)
-{
-	memcpy(p, data, n);
-	return p + n;
-}
-
-static uint8_t *put_pages(uint8_t *p, uint64_t pages)
-{
-	for (uint64_t i = 0; i < pages; i++) {
-		unsigned kind = (unsigned)(random64() % 3);
-
-		tp_put_be64(p, i * PAGE | (kind == 2 ? 2 : 8) | (i ? 0x20 : 0));
-		p += 8;
-		if (!i)
-			p = put_text(p, "\6pc.ram", 7);
-		if (kind == 2) {
-			*p++ = 0;
-			continue;
-		}
-		if (kind == 1)
-			text_page(p);
-		else
-			for (size_t k = 0; k < PAGE; k += 8)
-				tp_put_le64(p + k, random64());
-		p += PAGE;
-	}
-	return p;
-}
-
-static void make_stream(struct bench *b)
-{
-	static const char json[] = "{\"page_size\": 4096, \"devices\": []}";
-	uint64_t pages = b->mib << 20 >> 12;
-	uint8_t *p = malloc(pages * (PAGE + 8) + 65536);
-
-	if (!p)
-		die("memory for the stream");
-	b->stream = p;
-	p = put_text(p, "QEVM\0\0\0\3\7\0\0\0\12pc-q35-7.2", 23);
-	p = put_text(p, "\1\0\0\0\2\3ram\0\0\0\0\0\0\0\4", 17);
-	tp_put_be64(p, pages * PAGE | 4);
-	p = put_text(p + 8, "\6pc.ram", 7);
-	tp_put_be64(p, pages * PAGE);
-	p = put_text(p + 8, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2\2\0\0\0\2", 18);
-	p = put_pages(p, pages);
-	p = put_text(p, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2\3\0\0\0\2", 18);
-	p = put_text(p, "\0\0\0\0\0\0\0\x10\x7e\0\0\0\2", 13);
-	p = put_text(p, "\4\0\0\0\3\1x\0\0\0\0\0\0\0\1state\x7e\0\0\0\3\0", 26);
-	*p++ = 6;
-	tp_put_be32(p, sizeof(json) - 1);
-	p = put_text(p + 4, json, sizeof(json) - 1);
-	b->n = (size_t)(p - b->stream);
-}
-
-static void load_stream(struct bench *b)
-{
-	int fd = open(b->recorded, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st))
-		die(b->recorded);
-	b->n = (size_t)st.st_size;
-	b->stream = mmap(NULL, b->n, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
-	if (b->stream == MAP_FAILED)
-		die(b->recorded);
-	close(fd);
-}
-
-/* ---- the child that plays QEMU */
-
-static void feed(const struct bench *b, int fd)
-{
-	const size_t step = (PAGE + 8) / 2;
-	size_t at = 0;
-
-	while (at < b->n) {
-		struct iovec iov[PIECES];
-		int n = 0;
-		size_t end = at;
-		ssize_t done;
-
-		for (; n < PIECES && end < b->n; n++) {
-			iov[n].iov_base = b->stream + end;
-			iov[n].iov_len = step < b->n - end ? step : b->n - end;
-			end += iov[n].iov_len;
-		}
-		done = writev(fd, iov, n);
-		if (done <= 0)
-			_exit(1);
-		at += (size_t)done;
-	}
-	_exit(0);
-}
-
-static pid_t start_feeder(const struct bench *b, int *fd)
-{
-	int fds[2];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-		die("socketpair");
-	pid = fork();
-	if (pid < 0)
-		die("fork");
-	if (!pid)
-		feed(b, fds[1]);
-	close(fds[1]);
-	*fd = fds[0];
-	return pid;
 }
 
 static int output(const struct bench *b, char *path)
@@ -225,8 +74,10 @@ static struct sample run_pump(const struct bench *b)
 	struct sample s;
 	char path[256];
 	double start;
-	pid_t pid = start_feeder(b, &o.stream_fd);
+	pid_t pid = fake_stream_feed(&b->stream, &o.stream_fd);
 
+	if (pid < 0)
+		die("the stream's sender");
 	o.image_fd = output(b, path);
 	start = tp_now_mono();
 	if (!save_pump_run(&o, &r, &err)) {
@@ -253,7 +104,7 @@ static struct sample run_zstd(const struct bench *b)
 	double start;
 
 	snprintf(threads, sizeof(threads), "-T%u", b->threads);
-	feeder = start_feeder(b, &in);
+	feeder = fake_stream_feed(&b->stream, &in);
 	start = tp_now_mono();
 	zstd = fork();
 	if (!zstd) {
@@ -263,7 +114,7 @@ static struct sample run_zstd(const struct bench *b)
 		_exit(127);
 	}
 	close(in);
-	if (zstd < 0 || waitpid(zstd, &status, 0) != zstd || status)
+	if (feeder < 0 || zstd < 0 || waitpid(zstd, &status, 0) != zstd || status)
 		die("zstd");
 	s.seconds = tp_now_mono() - start;
 	if (fsync(out))
@@ -334,7 +185,7 @@ static void print_row(const struct bench *b, const char *name, const struct seri
 	double seconds = median(s->seconds, b->runs);
 
 	printf("%-18s %7.3f s %7.3f s synced %7.3f s CPU %6.0f MB/s %11llu bytes\n", name, seconds,
-	       median(s->synced, b->runs), median(s->cpu, b->runs), (double)b->n / 1e6 / seconds,
+	       median(s->synced, b->runs), median(s->cpu, b->runs), (double)b->stream.n / 1e6 / seconds,
 	       (unsigned long long)s->bytes);
 }
 
@@ -345,7 +196,7 @@ static void run_all(const struct bench *b)
 	struct rusage usage;
 
 	for (unsigned i = 0; i < b->runs; i++) {
-		bool first = random64() & 1;
+		bool first = fake_random() & 1;
 
 		if (first)
 			p = measure(run_pump, b);
@@ -355,7 +206,7 @@ static void run_all(const struct bench *b)
 		keep(&ours, i, &p);
 		keep(&peer, i, &z);
 	}
-	printf("stream %.1f MB, %u threads, %u runs, medians\n", (double)b->n / 1e6, b->threads, b->runs);
+	printf("stream %.1f MB, %u threads, %u runs, medians\n", (double)b->stream.n / 1e6, b->threads, b->runs);
 	print_row(b, "torpor", &ours);
 	print_row(b, "zstd -1 in a pipe", &peer);
 	printf("faster than the unsynced pipe, seal and syncs included: %.2fx; both synced: %.2fx; size %+.2f %%\n",
@@ -386,10 +237,8 @@ int main(int argc, char **argv)
 	if (b.runs < 1 || b.runs > RUNS_MAX || b.mib < 1)
 		return 2;
 	b.recorded = argv[optind];
-	if (b.recorded)
-		load_stream(&b);
-	else
-		make_stream(&b);
+	if (b.recorded ? !fake_stream_load(&b.stream, b.recorded) : !fake_stream_make(&b.stream, b.mib, FAKE_MIXED))
+		die(b.recorded ? b.recorded : "memory for the stream");
 	run_all(&b);
 	return 0;
 }

@@ -80,8 +80,7 @@ class Torpor:
     def query(self):
         return self.client.command("query-vm", name=VM)
 
-    def prepare(self):
-        """Boots and fills the guest; returns the daemon's memory with this one VM."""
+    def boot(self):
         guest = os.path.join(guestvm.BUILD, "guest")
         subprocess.run([guestvm.qemu_program(self.version, "qemu-img"), "convert", "-f", "raw",
                         "-O", "qcow2", os.path.join(guest, "disk-template.raw"), self.disk],
@@ -93,6 +92,10 @@ class Torpor:
             console_line(console, "TICK", 120)
         finally:
             benchlib.close_console(console)
+
+    def prepare(self):
+        """Boots and fills the guest; returns the daemon's memory with this one VM."""
+        self.boot()
         ask(self.console, f"fill {self.ram_mib // 2} mixed 1")
         with open(f"/proc/{self.query()['pid']}/cmdline", encoding="utf-8") as file:
             self.argv = file.read().split("\0")[:-1]
