@@ -27,6 +27,7 @@
 #include "engine/restorable.h"
 #include "engine/retain.h"
 #include "engine/steps.h"
+#include "engine/vm_image.h"
 #include "migration/mover_proto.h"
 #include "storage/image_peek.h"
 #include "storage/manifest.h"
@@ -85,16 +86,16 @@ static const char *in_id(const struct job *j)
 static bool is_free(struct op *op, const char *id, struct tp_error *err)
 {
 	for (const struct vm *vm = op_engine(op)->vms; vm; vm = vm->next) {
-		const char *own = tp_json_str(json_object_get(vm->rest, "image"), "id");
-		const char *used = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+		const char *own = vm_image_id(vm);
+		const char *used = vm_image_worked_with(vm);
 
 		if (vm->op != op && used && strcmp(used, id) == 0)
 			return tp_fail_class(err, TP_ESTATE, "Busy", "image %s is used by operation %s of VM %s", id,
 					     op_id(vm->op), vm->name);
 		if (own && strcmp(own, id) == 0 && tp_json_bool(vm->rest, "consumed", false))
-			return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s was restored from image %s and "
-					     "has not run: resume it, or quit it, before the image is moved",
-					     vm->name, id);
+			return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s was restored from "
+					     "image %s and has not run: resume it, or quit it, before the image "
+					     "is moved", vm->name, id);
 	}
 	return true;
 }
@@ -115,13 +116,13 @@ static bool choose(struct op *op, struct tp_error *err)
 	if (strcmp(engine_pool_name(from), to) == 0)
 		return tp_fail_class(err, TP_ESTATE, "InvalidState", "image %s is in pool %s already", id, to);
 	if (strcmp(state, "partial") == 0)
-		return tp_fail_class(err, TP_ESTATE, "InvalidState", "image %s is not finished: it cannot be moved",
-				     id);
+		return tp_fail_class(err, TP_ESTATE, "InvalidState", "image %s is not finished: it cannot "
+				     "be moved", id);
 	if (left_behind(t, to, id))
-		return tp_fail_class(err, TP_ESTATE, "Blocked", "what an earlier move left of image %s in pool %s is "
-				     "still to be removed", id, to);
-	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool", engine_pool_name(from), "vm",
-					      op_vm_name(op))) &&
+		return tp_fail_class(err, TP_ESTATE, "Blocked", "what an earlier move left of image %s in "
+				     "pool %s is still to be removed", id, to);
+	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool",
+					      engine_pool_name(from), "vm", op_vm_name(op))) &&
 	       op_note(op, "to", json_string(to));
 }
 
@@ -195,7 +196,8 @@ static json_t *moving(struct op *op)
 {
 	const struct image_move *m = op_data(op);
 
-	return json_pack("{s:s, s:O}", "from", image_member(op, "pool"), "bytes", json_object_get(m->manifest, "bytes"));
+	return json_pack("{s:s, s:O}", "from", image_member(op, "pool"), "bytes",
+			 json_object_get(m->manifest, "bytes"));
 }
 
 static enum op_verdict create_copy(struct op *op, const struct op_event *ev)
@@ -288,8 +290,10 @@ static enum op_verdict copy(struct op *op, const struct op_event *ev)
 		return mover_failed(op, ev->data);
 	if (strcmp(ev->name, "done") == 0)
 		return copied(op, ev->data);
-	return strcmp(ev->name, "end") == 0 ? op_fail(op, TP_ESTATE, "IOError", "the mover that copied image %s "
-						       "ended too early", image_member(op, "id")) : OP_WAIT;
+	if (strcmp(ev->name, "end") == 0)
+		return op_fail(op, TP_ESTATE, "IOError", "the mover that copied image %s ended too early",
+			       image_member(op, "id"));
+	return OP_WAIT;
 }
 
 /* Nothing writes into the copy any more when create-copy's undo comes. */
@@ -338,7 +342,8 @@ static bool unlink_job(struct job *j, struct tp_error *err)
 static enum op_verdict write_manifest_undo(struct op *op, const struct op_event *ev)
 {
 	if (ev->type == OP_ENTER)
-		return step_job(op, unlink_job, image_job(op), target(op), OPQ_SHOW) == OP_WAIT ? OP_WAIT : OP_NEXT;
+		return step_job(op, unlink_job, image_job(op), target(op), OPQ_SHOW) == OP_WAIT ?
+		       OP_WAIT : OP_NEXT;
 	return ev->type == OP_IO ? OP_NEXT : OP_WAIT;
 }
 
@@ -356,8 +361,8 @@ static enum op_verdict leave_behind(struct op *op, const char *why)
 {
 	struct op_job *job = left_behind_add(op_engine(op), image_member(op, "pool"), image_member(op, "id"));
 
-	op_warn(op, "what pool %s has of image %s is removed when it can be reached: %s", image_member(op, "pool"),
-		image_member(op, "id"), why);
+	op_warn(op, "what pool %s has of image %s is removed when it can be reached: %s",
+		image_member(op, "pool"), image_member(op, "id"), why);
 	return job ? op_io(op, job, 0) : op_fail(op, TP_ENOMEM, "GenericError", "out of memory");
 }
 
@@ -421,8 +426,8 @@ static enum op_verdict remove_source(struct op *op, const struct op_event *ev)
 	if (ev->type != OP_IO)
 		return OP_WAIT;
 	if (ev->err)
-		op_warn(op, "the files of image %s stay in pool %s until the next start: %s", image_member(op, "id"),
-			image_member(op, "pool"), ev->err->text);
+		op_warn(op, "the files of image %s stay in pool %s until the next start: %s",
+			image_member(op, "id"), image_member(op, "pool"), ev->err->text);
 	return OP_NEXT;
 }
 
@@ -455,8 +460,8 @@ static const struct op_step steps[] = {
 	{ .name = "preflight", .phase = "Preparing", .run = preflight, .limit = 60, .expects = WITHOUT_QEMU },
 	{ .name = "create-copy", .run = create_copy, .undo = create_copy_undo, .limit = 60, .undo_limit = 60,
 	  .expects = WITHOUT_QEMU },
-	{ .name = "copy", .phase = "Copying", .run = copy, .undo = copy_undo, .limit = SILENCE, .undo_limit = 20,
-	  .expects = WITHOUT_QEMU },
+	{ .name = "copy", .phase = "Copying", .run = copy, .undo = copy_undo, .limit = SILENCE,
+	  .undo_limit = 20, .expects = WITHOUT_QEMU },
 	{ .name = "write-manifest", .phase = "Verifying", .run = write_manifest, .undo = write_manifest_undo,
 	  .limit = 60, .undo_limit = 60, .expects = WITHOUT_QEMU },
 	{ .name = "commit", .phase = "Committing", .run = commit, .limit = 30, .flags = OPF_COMMIT,

@@ -154,8 +154,8 @@ static enum op_verdict damaged(struct op *op, const struct tp_error *err, const 
 /* A manifest or file that is absent is damage as well, but not once the image was deleted. */
 static bool is_damage(struct op *op, const struct tp_error *err)
 {
-	return err->code == TP_ECORRUPT ||
-	       (strcmp(tp_error_class(err), "NotFound") == 0 && pools_image(op_engine(op)->pools, image_id(op), NULL));
+	return err->code == TP_ECORRUPT || (strcmp(tp_error_class(err), "NotFound") == 0 &&
+					    pools_image(op_engine(op)->pools, image_id(op), NULL));
 }
 
 static enum op_verdict open_image(struct op *op, const struct op_event *ev)
@@ -232,8 +232,10 @@ static enum op_verdict verify(struct op *op, const struct op_event *ev)
 		return mover_failed(op, ev->data);
 	if (strcmp(ev->name, "done") == 0)
 		return compare(op, ev->data);
-	return strcmp(ev->name, "end") == 0 ? op_fail(op, TP_ESTATE, "IOError", "the mover that verified image %s "
-						       "ended too early", image_id(op)) : OP_WAIT;
+	if (strcmp(ev->name, "end") == 0)
+		return op_fail(op, TP_ESTATE, "IOError", "the mover that verified image %s ended too early",
+			       image_id(op));
+	return OP_WAIT;
 }
 
 static enum op_verdict verify_undo(struct op *op, const struct op_event *ev)
@@ -272,8 +274,9 @@ static enum op_verdict fail_damaged(struct op *op)
 {
 	struct verification *v = op_data(op);
 
-	return op_fail_error(op, &v->why, json_pack("{s:s, s:s, s:O, s:I}", "image", image_id(op), "where", v->where,
-						    "damage", v->damage, "damaged", (json_int_t)v->damaged));
+	return op_fail_error(op, &v->why, json_pack("{s:s, s:s, s:O, s:I}", "image", image_id(op), "where",
+						    v->where, "damage", v->damage, "damaged",
+						    (json_int_t)v->damaged));
 }
 
 static enum op_verdict succeeded(struct op *op)

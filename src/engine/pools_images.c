@@ -17,6 +17,7 @@
 #include "engine/left_behind.h"
 #include "engine/ops.h"
 #include "engine/standing.h"
+#include "engine/vm_image.h"
 
 TP_LOG_SOURCE("engine.pools");
 
@@ -108,7 +109,8 @@ static json_t *described_absent(struct pools *ps, const struct vm *vm)
 	char text[TP_TEXT_SIZE];
 	json_t *why;
 
-	if (!id || !pool || pools_image(ps, id, NULL))
+	/* One that ran had it deleted, perhaps just before the host ended. */
+	if (!id || !pool || tp_json_bool(vm->rest, "ran", false) || pools_image(ps, id, NULL))
 		return NULL;
 	why = !p ? json_sprintf("no pool is named %s", pool) :
 	      !engine_pool_ready(p) ? json_sprintf("its pool %s is missing: %s", pool, engine_pool_message(p, text)) :
@@ -299,7 +301,7 @@ static bool in_use(struct torpor *t, const char *id)
 		/* Its journal may not have been read. */
 		if (vm->undecided && pool_image_vm(id, owner) && strcmp(owner, vm->name) == 0)
 			return true;
-		const char *used = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+		const char *used = vm_image_worked_with(vm);
 
 		if (used && strcmp(used, id) == 0)
 			return true;

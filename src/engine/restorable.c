@@ -13,6 +13,7 @@
 #include "engine/restore.h"
 #include "engine/steps.h"
 #include "engine/vm_condition.h"
+#include "engine/vm_image.h"
 
 #define TYPE "Restorable"
 
@@ -115,7 +116,7 @@ static void look_done(void *arg, const struct tp_error *err)
 	struct look *l = arg;
 	struct vm *vm = vm_find(l->t, l->vm);
 	const char *id = tp_json_str(l->job->in, "id");
-	const char *own = vm ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
+	const char *own = vm ? vm_image_id(vm) : NULL;
 
 	if (vm && vm->restorable) {
 		bool again = vm->restorable->again, dropped = err && err->code == TP_ECANCELLED;
@@ -199,7 +200,7 @@ void restorable_check_all(struct torpor *t)
 void restorable_image_changed(struct torpor *t, const char *image)
 {
 	for (struct vm *vm = t->vms; vm; vm = vm->next) {
-		const char *own = tp_json_str(json_object_get(vm->rest, "image"), "id");
+		const char *own = vm_image_id(vm);
 
 		if (own && strcmp(own, image) == 0)
 			restorable_check(vm);

@@ -13,6 +13,7 @@
 #include "engine/ops.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
+#include "engine/vm_image.h"
 
 TP_LOG_SOURCE("engine.retain");
 
@@ -87,8 +88,8 @@ static bool used(struct torpor *t, const char *id)
 	if (ops_beside_image(t, id))
 		return true;
 	for (const struct vm *vm = t->vms; vm; vm = vm->next) {
-		const char *own = tp_json_str(json_object_get(vm->rest, "image"), "id");
-		const char *by_op = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+		const char *own = vm_image_id(vm);
+		const char *by_op = vm_image_worked_with(vm);
 
 		if ((own && strcmp(own, id) == 0) || (by_op && strcmp(by_op, id) == 0))
 			return true;

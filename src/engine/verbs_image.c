@@ -12,6 +12,7 @@
 #include "engine/restore.h"
 #include "engine/retain.h"
 #include "engine/verbs.h"
+#include "engine/vm_image.h"
 
 #define QUERY_IMAGES_LIMIT 10000
 
@@ -121,7 +122,7 @@ static bool is_busy(struct torpor *t, const char *id, struct tp_error *err, json
 	const char *beside = ops_beside_image(t, id);
 
 	for (struct vm *vm = t->vms; vm; vm = vm->next) {
-		const char *used = vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+		const char *used = vm_image_worked_with(vm);
 
 		if (used && strcmp(used, id) == 0)
 			return !ops_free_for(vm, err, data);

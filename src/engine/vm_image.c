@@ -77,6 +77,16 @@ static bool submit(struct vm *vm, bool (*fn)(struct job *j, struct tp_error *err
 	return false;
 }
 
+const char *vm_image_id(const struct vm *vm)
+{
+	return tp_json_str(json_object_get(vm->rest, "image"), "id");
+}
+
+const char *vm_image_worked_with(const struct vm *vm)
+{
+	return vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;
+}
+
 void vm_image_forget(struct vm *vm)
 {
 	static const char *const members[] = { "image", "consumed", "ran", "keep", "give-back" };

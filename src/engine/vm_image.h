@@ -15,6 +15,8 @@
 bool vm_image_give_back(struct vm *vm, bool retake);
 /* The same for what vm_image_discard() had begun when the daemon ended. */
 void vm_image_again(struct vm *vm);
+const char *vm_image_id(const struct vm *vm);		/* the VM's own: its state, or what it was restored from */
+const char *vm_image_worked_with(const struct vm *vm);	/* by the operation that holds the VM. Both: NULL: none */
 /* Takes the image and all that is said about it out of the rest. */
 void vm_image_forget(struct vm *vm);
 /* Restored and never run: "ran" must be on the platter before the first cont. */
