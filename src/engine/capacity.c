@@ -242,12 +242,16 @@ static void ask_pools(struct capacity *c)
 	size_t i;
 	json_t *pool;
 
-	if (vm && !room_size(vm, &c->size)) {
+	if (!vm) {
+		answer(c);
+		return;
+	}
+	if (!room_size(vm, &c->size)) {
 		tp_fail_class(&err, TP_ELIMIT, "Unsupported", "VM %s has more memory than can be counted", vm->name);
 		sync_error(TP_STEAL(c->call), &err, NULL);
 		return;
 	}
-	json_array_foreach(vm ? pools : NULL, i, pool)
+	json_array_foreach(pools, i, pool)
 		ask_pool(c, vm, tp_json_str(pool, "name"));
 	if (!c->asked)
 		answer(c);
@@ -318,10 +322,8 @@ static void late(struct sync_call *s)
 {
 	struct capacity *c = s->arg;
 
-	if (json_object_size(c->pools))
-		answer(c);
-	else
-		ask_pools(c);	/* QEMU's own limit passed unheard */
+	/* QEMU_LIMIT is over: its size is known, and only pools hang. */
+	answer(c);
 	release(c);
 }
 

@@ -4,9 +4,11 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
-from lib import check, deadline, equal, matches, poll, slow
+from lib import Skip, check, deadline, equal, matches, poll, slow, tag
+from lib.faults import armed, revive, send_and_die, settled
 
 MIB = 1 << 20
 SMALL = "128M"      # a guest of it may need 200 MiB at most
@@ -231,6 +233,38 @@ def test_killed_while_it_saves_into_standing_room(s):
     give_back(s, folder, "vm")
 
 
+@tag("faults")
+@deadline(240)
+def test_standing_room_and_each_death_of_a_save(s):
+    """Wherever the daemon dies: the room stands, or the image has it; never both, never neither."""
+    folder = use_pool(s, "320m")
+    vm = standing_vm(s)
+    vm.boot()
+    wait_exact(s, folder)
+    vm.fill(16)
+    others = hog(folder)
+    for fault in ("create-image:die-after-enter", "create-image:die-after-effect", "save-state:die-after-effect",
+                  "write-manifest:die-after-effect", "release-stream:die-before"):
+        before = vm.tick()
+        armed(s, f"hibernate/{fault}")
+        vm.wait_state("running/ok")
+        wait_reserved(s, "True/Held")
+        send_and_die(s, "vm-hibernate", name="vm")
+        check(len(os.listdir(os.path.join(folder, "vm"))) == 1, os.listdir(os.path.join(folder, "vm")))
+        revive(s)
+        settled(s)
+        if fault.startswith("release"):     # past the commit
+            wait_reserved(s, "True/InUse")
+            vm.restore()
+        wait_reserved(s, "True/Held")
+        equal(os.listdir(os.path.join(folder, "vm")), [".standing"])
+        equal(vm.images(), [])
+        vm.went_on(before)
+    vm.verify()
+    os.unlink(others)
+    give_back(s, folder, "vm")
+
+
 @slow
 def test_standing_room_follows_the_memory(s):
     """A DIMM that is plugged needs room, too."""
@@ -244,6 +278,35 @@ def test_standing_room_follows_the_memory(s):
     poll(lambda: held(folder) >= before + 64 * MIB, 20)
     after = s.client.cmd("query-capacity", name="vm")["worst-case"]
     check(before + 64 * MIB < after < before + 66 * MIB, (before, after))
+    give_back(s, folder, "vm")
+
+
+def test_where_nothing_is_guaranteed_it_is_said(s):
+    """ramfs allocates nothing beforehand: room is promised, and warned of."""
+    folder = s.path("ramfs")
+    os.mkdir(folder)
+    done = subprocess.run(["mount", "-t", "ramfs", "-o", "mode=0700", "ramfs", folder], check=False)
+    if done.returncode:
+        raise Skip("ramfs cannot be mounted here")
+    s.at_end(lambda: subprocess.run(["umount", "-l", folder], check=False))
+    s.daemon.pools["default"] = folder
+    vm = standing_vm(s)
+    vm.boot()
+    wait_reserved(s, "True/NotGuaranteed")
+    equal(held(folder), 0)
+    poll(lambda: pool(s)["standing"] > 128 * MIB, 20)
+    equal((pool(s)["guaranteed"], pool(s)["reserved"]), (False, 0))
+    dry = s.client.cmd("vm-hibernate", name="vm", **{"dry-run": True})
+    check(any("is not guaranteed" in text for text in dry["warnings"]), dry)
+    # Promises are made anew.
+    s.daemon.restart(kill=True)
+    wait_reserved(s, "True/NotGuaranteed")
+    record = vm.hibernate()
+    equal(record["result"]["guaranteed"], False)
+    check(any("is not guaranteed" in text for text in record["warnings"]), record)
+    poll(lambda: pool(s)["standing"] == 0, 20)
+    vm.restore()
+    wait_reserved(s, "True/NotGuaranteed")
     give_back(s, folder, "vm")
 
 
