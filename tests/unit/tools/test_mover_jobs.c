@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* test_mover_jobs.c - Jobs load and verify by the real program over real sockets */
+/* test_mover_jobs.c - Jobs load, verify and copy by the real program over real sockets */
 #include "mover_test.h"
 
 #include <dirent.h>
@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 
 #include "fake/fake_image.h"
+#include "storage/image_read.h"
 
 struct load {
 	struct fake_image image;
@@ -365,9 +366,72 @@ static void faults_strike_where_they_should(void **state)
 }
 #endif
 
+/* ---- copy */
+
+static json_t *footer_of(const struct fake_image *image)
+{
+	struct image *img = image_open(image->fd, NULL);
+	char text[17];
+
+	assert_non_null(img);
+	snprintf(text, sizeof(text), "%016llx", (unsigned long long)image_info(img)->footer_checksum);
+	image_close(img);
+	return json_pack("{s:s}", "footer", text);
+}
+
+/* In its sandbox: read, written, decoded, cut to length, synced. */
+static void copy_whole(void **state)
+{
+	tp_autoclose int copy = memfd_create("copy", MFD_CLOEXEC);
+	tp_autojson json_t *done = NULL;
+	struct mover_peer peer;
+	struct fake_image image;
+	struct image *img;
+
+	(void)state;
+	fake_image_make(&image, 200, 100000);
+	start_job(&peer, "copy", "source,image", (int[]){ image.fd, copy }, 2, footer_of(&image));
+	assert_hello(&peer);
+	done = mover_peer_expect(&peer, "done");
+	assert_int_equal(tp_json_int(done, "bytes", 0), lseek(image.fd, 0, SEEK_END));
+	assert_int_equal(tp_json_int(done, "copied-bytes", 0), tp_json_int(done, "bytes", 1));
+	assert_int_equal(tp_json_int(done, "kept-bytes", 1), 0);
+	assert_exit(mover_peer_wait(&peer), 0);
+	img = image_open(copy, NULL);
+	assert_non_null(img);
+	image_close(img);
+	mover_peer_free(&peer);
+	fake_image_free(&image);
+}
+
+static void copy_refuses_bad_requests(void **state)
+{
+	static const char *const footers[] = { "", "0123456789abcdeg", "0123456789ABCDEF", "0123456789abcdef0" };
+	struct fake_image image;
+
+	(void)state;
+	fake_image_make(&image, 2, 1000);
+	for (size_t i = 0; i < TP_N(footers); i++) {
+		tp_autoclose int copy = memfd_create("copy", MFD_CLOEXEC);
+		tp_autojson json_t *error = NULL;
+		struct mover_peer peer;
+
+		start_job(&peer, "copy", "source,image", (int[]){ image.fd, copy }, 2,
+			  json_pack("{s:s}", "footer", footers[i]));
+		assert_hello(&peer);
+		error = mover_peer_expect(&peer, "error");
+		assert_text(tp_json_str(error, "desc"), "footer");
+		assert_exit(mover_peer_wait(&peer), 1);
+		mover_peer_free(&peer);
+	}
+	fake_image_free(&image);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copy_whole),
+		cmocka_unit_test(copy_refuses_bad_requests),
 		cmocka_unit_test(load_whole),
 		cmocka_unit_test(load_held_until_finish),
 		cmocka_unit_test(load_of_a_damaged_image_closes_the_stream),
