@@ -153,8 +153,11 @@ bool restore_look(struct job *j, struct tp_error *err)
 	if (!pool_writable(j->pool, err))
 		return false;
 	manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
-	if (!manifest)
+	if (!manifest) {
+		if (err && err->code == TP_ECORRUPT)
+			tp_json_set_str(j->base.error_data, "where", "manifest.json");
 		return tp_prefix(err, "image %s", in_id(j));
+	}
 	j->out = json_pack("{s:O, s:[]}", "manifest", manifest, "blockers");
 	if (!tp_json_str(json_object_get(manifest, "launch"), "binary"))
 		return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "image %s: its manifest does not say how to start its "
