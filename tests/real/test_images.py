@@ -7,8 +7,8 @@ import signal
 import time
 
 from lib import check, equal, matches, poll, slow, tag, unchanged
-from lib.faults import (armed, ended, failed, mover_fault, mover_pids, revive, send_and_die, settled, sleeps,
-                        wait_phase)
+from lib.faults import (armed, ended, failed, mover_fault, mover_pids, revive, send_and_die, settled,
+                        sleeps, wait_phase)
 
 MIB = 1 << 20
 
@@ -29,8 +29,8 @@ def copies(s, vm="vm"):
 
 
 def condition(s, name="vm", type_="Restorable"):
-    found = [one for one in s.client.cmd("query-vm", name=name)["conditions"] if one["type"] == type_]
-    return found[0]
+    conditions = s.client.cmd("query-vm", name=name)["conditions"]
+    return [one for one in conditions if one["type"] == type_][0]
 
 
 def wait_condition(s, status, name="vm", seconds=20):
@@ -86,7 +86,8 @@ def test_verified_and_damaged(s):
     record = verify(s, one["id"])
     equal((record["kind"], record["phase"], record["vm"]), ("image-verify", "Verified", "vm"))
     result = record["result"]
-    equal((result["image"], result["bytes"], result["raw-bytes"]), (one["id"], one["bytes"], one["raw-bytes"]))
+    equal((result["image"], result["bytes"], result["raw-bytes"]),
+          (one["id"], one["bytes"], one["raw-bytes"]))
     check(result["frames"] > 100 and result["pages"] > 10000 and result["seconds"] > 0, result)
     good = image(s)
     check(good["verified"] >= record["started"], good)
@@ -95,14 +96,15 @@ def test_verified_and_damaged(s):
         error = s.client.err("image-verify", "Corrupt", image=one["id"], wait=True, seconds=120)
         equal((error.data["image"], error.data["damaged"]), (one["id"], 1))
         damage, = error.data["damage"]
-        check(damage["frame"] > 0 and damage["offset"] < one["bytes"] // 2 < damage["offset"] + damage["length"],
-              damage)
+        check(damage["offset"] <= one["bytes"] // 2 < damage["offset"] + damage["length"], damage)
+        check(damage["frame"] > 0, damage)
         s.client.event("IMAGE", lambda data: data["state"] == "corrupt")
         bad = image(s)
         equal((bad["state"], bad["restorable"], bad["verified"]), ("corrupt", False, None))
         matches(bad["why-not"], "damaged: ")
         equal(wait_condition(s, "False")["reason"], "Corrupt")
-        s.client.event("CONDITION", lambda data: data["type"] == "Restorable" and data["status"] == "False")
+        s.client.event("CONDITION", lambda data: data["type"] == "Restorable"
+                       and data["status"] == "False")
         s.daemon.restart(kill=True)
         equal(image(s)["state"], "corrupt", "after a restart")
         equal(wait_condition(s, "False")["reason"], "Corrupt", "after a restart")
@@ -155,6 +157,10 @@ def test_manifest_that_disagrees(s):
     vm.went_on(before)
 
 
+def _with_status(s, ids, status):
+    return [id_ for id_ in ids if s.client.cmd("query-operation", id=id_)["status"] == status]
+
+
 @tag("faults")
 def test_verification_runs_beside(s):
     vm = s.boot()
@@ -178,9 +184,9 @@ def test_verification_runs_beside(s):
     check(time.monotonic() - began < 5, "the end of a cancelled verification")
     wait_phase(s, ids[2], "Verifying")
     os.kill(mover_pids()[0], signal.SIGKILL)
-    poll(lambda: len([i for i in ids[1:] if s.client.cmd("query-operation", id=i)["status"] == "failed"]) == 1,
-         20, "the failure of the one whose mover died")
-    left = [i for i in ids[1:] if s.client.cmd("query-operation", id=i)["status"] == "running"]
+    poll(lambda: len(_with_status(s, ids[1:], "failed")) == 1, 20,
+         "the failure of the one whose mover died")
+    left = _with_status(s, ids[1:], "running")
     # Its end with the daemon's: in order it says so, killed it is gone.
     s.daemon.restart()
     equal(s.client.cmd("query-operation", id=left[0])["status"], "cancelled")
@@ -207,12 +213,14 @@ def test_moved_and_restored(s):
     verify(s, one["id"])
     s.client.err("image-move", "NotFound", image=one["id"], pool="nowhere", wait=True)
     unchanged(move(s, one["id"], "default")["result"])
-    check(s.client.cmd("image-move", image=one["id"], pool="other", **{"dry-run": True})["ok"], "dry run")
+    dry = s.client.cmd("image-move", image=one["id"], pool="other", dry_run=True)
+    check(dry["ok"], dry)
     record = move(s, one["id"], "other")
     equal([at["phase"] for at in record["timeline"]],
           ["Pending", "Preparing", "Copying", "Verifying", "Committing", "Moved"])
     result = record["result"]
-    equal((result["bytes"], result["copied-bytes"], result["kept-bytes"]), (one["bytes"], one["bytes"], 0))
+    equal((result["bytes"], result["copied-bytes"], result["kept-bytes"]),
+          (one["bytes"], one["bytes"], 0))
     there = image(s)
     equal((there["pool"], there["state"], there["path"]),
           ("other", "complete", os.path.join(s.daemon.pools["other"], "vm", one["id"])))
@@ -242,7 +250,8 @@ def test_move_of_a_damaged_image(s):
     vm.hibernate()
     one = image(s)
     with Bytes(vm.image_file(), one["bytes"] // 2):
-        error = s.client.err("image-move", "Corrupt", image=one["id"], pool="other", wait=True, seconds=60)
+        error = s.client.err("image-move", "Corrupt", image=one["id"], pool="other", wait=True,
+                             seconds=60)
         matches(error.desc, r"frame \d+ at offset")
         equal(image(s)["pool"], "default")
     copy, = copies(s)
@@ -251,5 +260,276 @@ def test_move_of_a_damaged_image(s):
     result = move(s, one["id"], "other")["result"]
     check(result["kept-bytes"] > one["bytes"] // 3, result)
     equal(copies(s), [])
+    vm.restore()
+    vm.went_on(before)
+
+
+def _cut(s, vm, id_, fault, end):
+    """A move that is ended in its middle by `end`; the copy that it leaves."""
+    before = [one["bytes"] for one in copies(s)]
+    mover_fault(s, vm, fault)
+    operation = s.client.cmd("image-move", image=id_, pool="other")["operation"]
+    end(operation)
+    mover_fault(s, vm, None)
+    poll(lambda: not mover_pids(), 20, "the end of the mover")
+    poll(lambda: [one["bytes"] for one in copies(s)] > before, 20, f"more of the copy than {before}")
+    copy, = copies(s)
+    equal((copy["pool"], copy["restorable"]), ("other", False))
+    matches(copy["why-not"], "being moved from pool default: [0-9]+ of [0-9]+ bytes")
+    equal((image(s)["pool"], image(s)["state"]), ("default", "complete"))
+    vm.expect("hibernated/save")
+    return copy
+
+
+@tag("faults")
+def test_move_goes_on_where_it_was_cut(s):
+    """Cancelled, its mover killed, the daemon killed: each time it goes on, and copies the rest."""
+    second_pool(s)
+    vm = s.boot()
+    before = vm.tick()
+    vm.fill(8)
+    vm.hibernate()
+    one = image(s)
+    quarter = one["bytes"] // 4
+
+    def copied(operation, wanted):
+        wait_phase(s, operation, "Copying")
+        poll(lambda: (s.client.cmd("query-operation", id=operation)["progress"]["done-bytes"] or 0)
+             >= wanted - MIB, 30, f"{wanted} bytes of the copy")
+
+    def cancelled(operation):
+        copied(operation, quarter)
+        s.client.cmd("operation-cancel", id=operation)
+        equal(ended(s, operation)["status"], "cancelled")
+
+    def killed(operation):
+        failed(s, operation, "IOError", "ended too early")
+
+    def daemon_killed(operation):
+        copied(operation, 3 * quarter)
+        s.daemon.restart(kill=True)
+        settled(s)
+
+    first = _cut(s, vm, one["id"], f"stall-at-bytes:{quarter}", cancelled)
+    second = _cut(s, vm, one["id"], f"die-at-bytes:{2 * quarter}", killed)
+    third = _cut(s, vm, one["id"], f"stall-at-bytes:{3 * quarter}", daemon_killed)
+    check(first["bytes"] < second["bytes"] < third["bytes"], (first, second, third))
+    s.client.err("image-delete", "InvalidState", image=one["id"])
+    s.daemon.restart()
+    equal([copy["bytes"] for copy in copies(s)], [third["bytes"]], "copies after a start")
+    result = move(s, one["id"], "other")["result"]
+    check(result["kept-bytes"] > 3 * quarter - MIB, result)
+    # Frames that were there, the others, and header, index and footer, which are written anew.
+    equal(result["kept-bytes"] + result["copied-bytes"], one["bytes"], f"bytes of {result}")
+    equal(copies(s), [])
+    equal(image(s)["pool"], "other")
+    verify(s, one["id"])
+    vm.restore()
+    vm.went_on(before)
+
+
+@tag("faults")
+def test_copies_are_thrown_away(s):
+    second_pool(s)
+    s.daemon.pools["third"] = s.path("third")
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    one = image(s)
+    for first in (True, False):
+        mover_fault(s, vm, "die-at-bytes:5000000")
+        s.client.err("image-move", "IOError", image=one["id"], pool="other", wait=True)
+        mover_fault(s, vm, None)
+        poll(lambda: copies(s), 20, "a copy")
+        if first:
+            s.client.cmd("image-delete", image=one["id"], pool="other")
+            equal(copies(s), [])
+    move(s, one["id"], "third")
+    poll(lambda: not copies(s), 20, "the end of the copy elsewhere")
+    equal(os.listdir(s.daemon.pools["other"]), [".torpor-pool"])
+    vm.restore()
+    vm.went_on(before)
+
+
+STEPS = ("preflight", "create-copy", "copy", "write-manifest", "commit", "retire-source", "offer-copy",
+         "remove-source")
+
+
+def _killed_at(s, vm, steps):
+    """The daemon dies at each step, to and fro; the image is in one of the pools, and only there."""
+    id_ = image(s)["id"]
+    for step in steps:
+        for when in ("die-after-enter", "die-after-effect"):
+            here = image(s)["pool"]
+            there = "default" if here == "other" else "other"
+            armed(s, f"image-move/{step}:{when}")
+            send_and_die(s, "image-move", image=id_, pool=there)
+            revive(s)
+            settled(s)
+            poll(lambda: len([one for one in images(s) if one["state"] == "complete"]) == 1, 20,
+                 f"one image after {step}:{when}: {images(s)}")
+            vm.expect("hibernated/save")
+            committed = STEPS.index(step) > STEPS.index("commit")
+            equal(image(s)["pool"], there if committed else here, f"{step}:{when}")
+            equal(vm.info()["image"]["pool"], image(s)["pool"], f"{step}:{when}")
+    armed(s, None)
+
+
+@tag("faults")
+def test_daemon_killed_while_it_commits(s):
+    second_pool(s)
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    _killed_at(s, vm, ("commit", "retire-source"))
+    sleeps(s, vm)
+    vm.restore()
+    vm.went_on(before)
+
+
+@slow
+@tag("faults")
+def test_daemon_killed_at_each_step(s):
+    second_pool(s)
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    _killed_at(s, vm, STEPS)
+    vm.restore()
+    vm.went_on(before)
+
+
+@tag("faults")
+def test_move_without_room(s):
+    second_pool(s, s.tmpfs("small", "4m"))
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    one = image(s)
+    error = s.client.err("image-move", "InsufficientSpace", image=one["id"], pool="other", wait=True)
+    check(error.data["required"] > error.data["available"], error.data)
+    equal(copies(s), [])
+    # The copy's medium fails in its middle.
+    s.daemon.stop()
+    second_pool(s)
+    s.daemon.pools["other"] = s.path("roomy")
+    s.daemon.start()
+    mover_fault(s, vm, f"io-error-at-bytes:{one['bytes'] // 2}")
+    error = s.client.err("image-move", "IOError", image=one["id"], pool="other", wait=True)
+    matches(error.desc, "write of the copy at offset")
+    mover_fault(s, vm, None)
+    equal((image(s)["pool"], image(s)["state"]), ("default", "complete"))
+    vm.restore()
+    vm.went_on(before)
+
+
+@tag("faults")
+def test_source_pool_goes_while_moving(s):
+    """Committed, and the pool it came from is away: what returns there is not the image."""
+    second_pool(s)
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    id_ = image(s)["id"]
+    armed(s, "image-move/retire-source:die-after-enter")
+    send_and_die(s, "image-move", image=id_, pool="other")
+    os.rename(s.daemon.pool, s.daemon.pool + ".away")
+    with open(s.daemon.pool, "w", encoding="ascii"):
+        pass
+    revive(s)
+    settled(s)
+    equal((image(s)["pool"], image(s)["state"]), ("other", "complete"))
+    record, = s.client.cmd("query-operations", kind="image-move")
+    matches(" ".join(record["warnings"]), "removed when it can be reached")
+    os.unlink(s.daemon.pool)
+    os.rename(s.daemon.pool + ".away", s.daemon.pool)
+    s.daemon.restart()
+    poll(lambda: not os.path.exists(os.path.join(s.daemon.pool, "vm", id_)), 20,
+         "the end of what was left behind")
+    equal([(one["pool"], one["state"]) for one in images(s)], [("other", "complete")])
+    vm.restore()
+    vm.went_on(before)
+
+
+# --- states, retention ---
+
+
+def test_kept_images_are_retained_by_number(s):
+    vm = s.vm()
+    vm.spec["storage"] = {"retain": {"count": 2}}
+    vm.spec["hibernate"] = {"keep": True}
+    vm.boot()
+    before = vm.tick()
+    ids = []
+    for _ in range(3):
+        vm.hibernate()
+        ids.append([one["id"] for one in images(s, state="complete")][0])
+        vm.restore()
+    data = s.client.event("IMAGE", lambda event: event["state"] == "deleted")["data"]
+    equal((data["image"], data["reason"]), (ids[0], "retain.count"))
+    poll(lambda: [one["id"] for one in images(s)] == sorted(ids[1:]), 20, "the newest two")
+    vm.went_on(before)
+    # Hibernated: its own image is never counted; age takes what is older.
+    s.client.cmd("vm-set", name="vm", merge={"storage": {"retain": {"count": None, "age": 1}}})
+    time.sleep(1.1)
+    vm.hibernate()
+    poll(lambda: [one["state"] for one in images(s)] == ["complete"], 20, "its own image alone")
+    s.client.err("vm-set", "GenericError", name="vm", merge={"storage": {"retain": {"count": -1}}})
+    s.client.err("image-delete", "InvalidState", image=image(s)["id"])
+
+
+def test_unavailable_and_partial(s):
+    second_pool(s)
+    vm = s.boot()
+    vm.hibernate(pool="other")
+    one = image(s)
+    s.daemon.stop()
+    os.rename(s.daemon.pools["other"], s.daemon.pools["other"] + ".away")
+    with open(s.daemon.pools["other"], "w", encoding="ascii"):
+        pass
+    s.daemon.start()
+    away, = images(s)
+    equal((away["id"], away["state"], away["restorable"]), (one["id"], "unavailable", False))
+    matches(away["why-not"], "its pool other is missing")
+    equal(wait_condition(s, "False")["reason"], "PoolMissing")
+    os.unlink(s.daemon.pools["other"])
+    os.rename(s.daemon.pools["other"] + ".away", s.daemon.pools["other"])
+    s.daemon.restart()
+    equal(image(s)["state"], "complete")
+    wait_condition(s, "True")
+    s.qemu_io(vm, "write -P 0x5a 400M 64k")
+    s.daemon.restart()
+    equal(wait_condition(s, "False")["reason"], "StaleState")
+    # While it is written it is partial.
+    other = s.boot("second")
+    operation = s.client.cmd("vm-hibernate", name="second")["operation"]
+    poll(lambda: images(s, "second"), 30, "the image")
+    check(images(s, "second")[0]["state"] in ("partial", "complete"), images(s, "second"))
+    ended(s, operation)
+    other.expect("hibernated/save")
+
+
+def test_restore_trusts_no_byte(s):
+    """Header, frames, index, footer, manifest: damage is named, the guest does not run."""
+    vm = s.boot()
+    before = vm.tick()
+    vm.hibernate()
+    one = image(s)
+    path, manifest = vm.image_file(), os.path.join(one["path"], "manifest.json")
+    with open(path, "rb") as file:
+        file.seek(-128, os.SEEK_END)
+        footer = file.read()
+    index = int.from_bytes(footer[32:40], "little")
+    places = [(path, 30, "memory.zst|header"), (path, 5000, "frame 0"),
+              (path, index // 3, "frame [0-9]+"), (path, index // 2, "frame [0-9]+"), (path, index - 10, "frame [0-9]+"),
+              (path, index + 60, "index"), (path, one["bytes"] - 100, "footer"),
+              (manifest, 1, "manifest")]
+    for file, offset, where in places:
+        with Bytes(file, offset):
+            error = s.client.err("vm-restore", "Corrupt", name="vm", wait=True, seconds=90)
+            matches(error.desc, where, f"error of byte {offset}")
+            check(error.data.get("where"), error.data)
+            vm.expect("hibernated/save")
+    check(vm.last_tick() == before or vm.last_tick()[0] >= before[0], "the guest has not run")
     vm.restore()
     vm.went_on(before)
