@@ -2,9 +2,9 @@
 /*
  * cmd_prune.c - prune: delete memory images that nobody needs
  *
- * Made of query-images, query-vms and image-delete, so that it can do no more than its user could by hand: what
- * a hibernated VM would go on from, and what an operation works with, torpord refuses to delete, whatever
- * changed since it was asked. What is garbage:
+ * Made of query-images, query-vms and image-delete, so that it can do no more than its user could by hand:
+ * what a hibernated VM would go on from, and what an operation works with, torpord refuses to delete,
+ * whatever changed since it was asked. What is garbage:
  *
  *   partial      never finished, and no operation is at it
  *   kept         a guest has run from it: past the VM's storage.retain, or as --kept and --age say

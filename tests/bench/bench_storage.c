@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * bench_storage.c - One save with a given frame size and level, and the time to find random pages in its image
+ * bench_storage.c - One save with a given frame size and level, and the time to find pages in its image
  *
  *   bench_storage make text|random|mixed MIB STREAM
  *   bench_storage save STREAM FRAME-KIB LEVEL THREADS DIR PAGES
  *
- * The first writes a synthetic migration stream. The second saves a stream as the mover does, fed by a child
- * that plays QEMU, and then takes PAGES data pages at random: the frame by the index, decoded and verified, the
- * page by the frame's records. Each page is compared with the stream's. Prints figures as JSON; storage.py
- * makes tables of them.
+ * The first writes a synthetic migration stream. The second saves a stream as the mover does, fed by a
+ * child that plays QEMU, and then takes PAGES data pages at random: the frame by the index, decoded and
+ * verified, the page by the frame's records. Each page is compared with the stream's. Prints figures as
+ * JSON; storage.py makes tables of them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -211,8 +211,8 @@ static int save_stream(char *const argv[])
 	fd = save(&s, &o, argv[6], took);
 	if (count > 0)
 		measure_pages(&s, fd, count, &p50, &p99);
-	printf("{\"raw\": %zu, \"bytes\": %lld, \"written\": %.6f, \"durable\": %.6f, \"p50\": %.9f, \"p99\": %.9f}\n",
-	       s.n, (long long)lseek(fd, 0, SEEK_END), took[0], took[1], p50, p99);
+	printf("{\"raw\": %zu, \"bytes\": %lld, \"written\": %.6f, \"durable\": %.6f, \"p50\": %.9f, "
+	       "\"p99\": %.9f}\n", s.n, (long long)lseek(fd, 0, SEEK_END), took[0], took[1], p50, p99);
 	return close(fd);
 }
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a hibernation leaves of other files in the page cache.
 
-torpord, its mover and QEMU run in a memory cgroup whose limit is so close that the image has no room in the
-page cache beside the probe: a file of 1 GiB that was read once just before. What of it is there afterwards
-is counted by mincore(2). The restore that follows is measured in the same way.
+torpord, its mover and QEMU run in a memory cgroup whose limit is so close that the image has no
+room in the page cache beside the probe: a file of 1 GiB that was read once just before. What of
+it is there afterwards is counted by mincore(2). The restore that follows is measured in the same
+way.
 """
 
 import ctypes
@@ -130,7 +131,8 @@ def measure(torpor, cgroup, folder, say):
     guest = proc_status(torpor.query()["pid"])["VmRSS"]
     figures = {}
     # The memory that the guest comes back to is no matter of caches: there is room for it.
-    for job, run, room in (("hibernate", torpor.hibernate, 0), ("restore", torpor.restore_cold, guest)):
+    for job, run, room in (("hibernate", torpor.hibernate, 0),
+                           ("restore", torpor.restore_cold, guest)):
         say(f"page cache: {job}")
         cgroup.limit(UNLIMITED)
         read_in(cgroup, probe)
@@ -139,7 +141,8 @@ def measure(torpor, cgroup, folder, say):
         whole = run()["whole"]
         figures[job] = {"before": before, "after": resident(probe), "seconds": whole}
         if job == "hibernate":
-            figures["image"] = {"bytes": os.path.getsize(torpor.image), "resident": resident(torpor.image)}
+            figures["image"] = {"bytes": os.path.getsize(torpor.image),
+                                "resident": resident(torpor.image)}
     cgroup.limit(UNLIMITED)
     os.unlink(probe)
     return figures

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Frame size, level and threads of a memory image, and what a hibernation leaves in the page cache.
 
-Streams: synthetic ones, whose pages hold text, or are random, text-like and zero in turn, and the memory of
-a real guest after its boot. Each is saved by the mover's own code with every frame size and level; the
-rounds take all of these in an order drawn anew. Sizes are against `zstd -LEVEL` of the same stream as one
-file, in the same run. Page times are of data pages drawn at random from an image in the page cache: frame
-by the index, decoded and verified, and the page found in it; every page is compared with the stream.
+Streams: synthetic ones, whose pages hold text, or are random, text-like and zero in turn, and the
+memory of a real guest after its boot. Each is saved by the mover's own code with every frame size
+and level; the rounds take all of these in an order drawn anew. Sizes are against `zstd -LEVEL` of
+the same stream as one file, in the same run. Page times are of data pages drawn at random: frame
+by the index, decoded and verified, and the page found in it; every page is compared with the
+stream.
 """
 
 import argparse
@@ -55,7 +56,8 @@ class Guest(Torpor):
 # ---------------------------------------------------------------- frames and levels
 
 def zstd_size(stream, level):
-    with subprocess.Popen(["zstd", "-q", f"-{level}", "-T1", "-c", stream], stdout=subprocess.PIPE) as process:
+    argv = ["zstd", "-q", f"-{level}", "-T1", "-c", stream]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         size = sum(len(block) for block in iter(lambda: process.stdout.read(MIB), b""))
     if process.returncode:
         raise RuntimeError(f"zstd -{level} failed")
@@ -63,8 +65,9 @@ def zstd_size(stream, level):
 
 
 def save(stream, frame, level, threads, options):
-    done = subprocess.run([PROGRAM, "save", stream, str(frame), str(level), str(threads), options.dir,
-                           str(options.pages)], check=True, capture_output=True, text=True)
+    argv = [PROGRAM, "save", stream, str(frame), str(level), str(threads), options.dir,
+            str(options.pages)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 
@@ -75,14 +78,16 @@ def cells():
 
 
 def measure_stream(name, stream, options, say):
-    result = {"raw": os.path.getsize(stream), "zstd": {level: zstd_size(stream, level) for level in LEVELS}}
+    result = {"raw": os.path.getsize(stream),
+              "zstd": {level: zstd_size(stream, level) for level in LEVELS}}
     series = {cell: benchlib.Series() for cell in cells()}
     for number in range(options.runs):
         say(f"{name}: round {number + 1} of {options.runs}")
         for cell in random.sample(cells(), len(cells())):
             series[cell].add(**save(stream, *cell, options))
     result["cells"] = [{"frame": frame, "level": level, "threads": threads,
-                        **series[frame, level, threads].summary()} for frame, level, threads in cells()]
+                        **series[frame, level, threads].summary()}
+                       for frame, level, threads in cells()]
     return result
 
 
@@ -97,7 +102,7 @@ def end_vm(guest):
 
 
 def guest_part(folder, options, cgroup, say):
-    """The guest's stream is a file of the folder afterwards; what came of the page cache, or None."""
+    """Leaves the guest's stream as a file in the folder; what came of the page cache, or None."""
     with benchlib.Daemon(folder) as daemon:
         if cgroup:
             cgroup.add(daemon.process.pid)
@@ -128,10 +133,12 @@ def measure_guest(folder, options, say):
 def measure(folder, options, say):
     options.dir = folder
     machine = benchlib.machine(folder)
-    result = {"machine": machine, "runs": options.runs, "pages": options.pages, "ram-mib": options.ram_mib,
+    result = {"machine": machine, "runs": options.runs, "pages": options.pages,
+              "ram-mib": options.ram_mib,
               "cache": measure_guest(folder, options, say), "streams": {}}
     for name in SYNTHETIC:
-        subprocess.run([PROGRAM, "make", name, str(options.mib), os.path.join(folder, name)], check=True)
+        argv = [PROGRAM, "make", name, str(options.mib), os.path.join(folder, name)]
+        subprocess.run(argv, check=True)
     for name in ("guest", *SYNTHETIC):
         result["streams"][name] = measure_stream(name, os.path.join(folder, name), options, say)
     result["machine"]["load-end"] = round(os.getloadavg()[0], 2)
@@ -141,8 +148,8 @@ def measure(folder, options, say):
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="bench storage", allow_abbrev=False)
     parser.add_argument("--runs", type=int, default=5, metavar="N")
-    parser.add_argument("--size", default="128M", metavar="SIZE", help="of the synthetic streams' RAM")
-    parser.add_argument("--pages", type=int, default=2000, metavar="N", help="page times of each image")
+    parser.add_argument("--size", default="128M", metavar="SIZE", help="of synthetic streams' RAM")
+    parser.add_argument("--pages", type=int, default=2000, metavar="N", help="times of each image")
     parser.add_argument("--ram", default="1G", metavar="SIZE", help="of the guest")
     parser.add_argument("--qemu", default="10.0", choices=guestvm.VERSIONS)
     parser.add_argument("--dir", default="/tmp", help="where images are written")
@@ -150,7 +157,8 @@ def parse_arguments():
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     options = parser.parse_args()
     try:
-        options.ram_mib, options.mib = benchlib.parse_size(options.ram), benchlib.parse_size(options.size)
+        options.ram_mib = benchlib.parse_size(options.ram)
+        options.mib = benchlib.parse_size(options.size)
     except ValueError as error:
         parser.error(str(error))
     if options.runs < 1 or options.pages < 1 or options.ram_mib < 256:

@@ -62,21 +62,26 @@ def stream_tables(name, stream):
     yield from table("page, microseconds, p50 / p99", columns, grid(stream, page_text))
     yield from table("saved, MB/s, 2 threads", columns, grid(stream, speed_text))
     rows = [(f"{threads} thread{'s' if threads > 1 else ''}",
-             [speed_text(stream, DEFAULT_FRAME, level, threads) for level in levels]) for threads in (1, 2)]
+             [speed_text(stream, DEFAULT_FRAME, level, threads) for level in levels])
+            for threads in (1, 2)]
     yield from table(f"saved, MB/s, {DEFAULT_FRAME} KiB", columns, rows)
+
+
+def cache_row(job):
+    return [f"{job['seconds']:.1f}", f"{job['before']:.1%}", f"{job['after']:.1%}",
+            "yes" if job["after"] >= GOAL_CACHE else "**no**"]
 
 
 def cache_lines(cache, ram_mib):
     if not cache:
         yield "The page cache was not measured: no memory cgroup could be made."
         return
-    yield (f"Page cache: a probe file of 1024 MiB, read once, in a cgroup without room for the image beside "
-           f"it; guest of {ram_mib} MiB.")
+    yield (f"Page cache: a probe file of 1024 MiB, read once, in a cgroup without room for the "
+           f"image beside it; guest of {ram_mib} MiB.")
     yield ""
-    yield from table("job", ["seconds", "probe in the cache before", "after", f">= {GOAL_CACHE:.0%}"],
-                     [(job, [f"{cache[job]['seconds']:.1f}", f"{cache[job]['before']:.1%}", f"{cache[job]['after']:.1%}",
-                             "yes" if cache[job]["after"] >= GOAL_CACHE else "**no**"])
-                      for job in ("hibernate", "restore")])
+    columns = ["seconds", "probe in the cache before", "after", f">= {GOAL_CACHE:.0%}"]
+    yield from table("job", columns,
+                     [(job, cache_row(cache[job])) for job in ("hibernate", "restore")])
     yield (f"Of the image itself ({cache['image']['bytes'] / MIB:.0f} MiB) "
            f"{cache['image']['resident']:.1%} stay in the cache.")
     yield ""
@@ -85,9 +90,9 @@ def cache_lines(cache, ram_mib):
 def report(result):
     m = result["machine"]
     yield (f"{m['cpu']}, {m['cores']} cores, {m['ram-mib']} MiB RAM, Linux {m['kernel']}, "
-           f"{m['file-system']}, zstd {m['zstd']}; load {m['load']} at the start, {m['load-end']} at the end. "
-           f"n = {result['runs']}, medians, order drawn anew in each round; {result['pages']} pages of each "
-           f"image.")
+           f"{m['file-system']}, zstd {m['zstd']}; load {m['load']} at the start, {m['load-end']} "
+           f"at the end. n = {result['runs']}, medians, order drawn anew in each round; "
+           f"{result['pages']} pages of each image.")
     yield ""
     yield from cache_lines(result["cache"], result["ram-mib"])
     for name, stream in result["streams"].items():

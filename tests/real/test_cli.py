@@ -67,7 +67,8 @@ def test_statuses(s):
     vm.define()
     for words, status in (
             (("ops", "nosuch"), 1), (("image", "ls", "nosuch"), 1), (("show", "nosuch"), 1),
-            (("ls", "nosuch"), 1), (("hibernate", "nosuch"), 1), (("wait", "nosuch", "--for", "state=running"), 1),
+            (("ls", "nosuch"), 1), (("hibernate", "nosuch"), 1),
+            (("wait", "nosuch", "--for", "state=running"), 1),
             (("op", "show", "nosuch"), 1), (("image", "rm", "nosuch"), 1), (("log", "nosuch"), 1),
             (("check", "nosuch"), 1), (("console", "nosuch"), 1), (("undefine", "nosuch"), 1),
             (("ops", "vm"), 0), (("image", "ls", "vm"), 0), (("ls", "vm", "nosuch"), 6),
@@ -75,7 +76,8 @@ def test_statuses(s):
             (("hibernate", "vm", "--level", "99"), 2), (("start", "vm", "--timeout", "soon"), 2),
             (("start", "vm", "--timeout", "1e99"), 2), (("pause", "a/b"), 2), (("show", ".."), 2),
             (("image", "rm", "a b"), 2), (("image", "ls", "--pool", "a b"), 2),
-            (("hibernate", "vm", "--pool", "a b"), 2), (("restore", "vm", "--allow", "anything"), 2),
+            (("hibernate", "vm", "--pool", "a b"), 2),
+            (("restore", "vm", "--allow", "anything"), 2),
             (("restore", "vm", "--image", "a b"), 2), (("events", "-e", "NONSENSE"), 2),
             (("ops", "vm", "--limit", "0"), 2),
             (("wait", "vm", "--for", "state=running", "--timeout", "0.1"), 4)):
@@ -89,7 +91,8 @@ def test_statuses(s):
 
 def test_define_warns(s):
     s.start()
-    done = s.torpor("define", "vm", "--disk", f"d={s.path('later.qcow2')}", "--", s.path("qemu"), "-M", "none")
+    done = s.torpor("define", "vm", "--disk", f"d={s.path('later.qcow2')}", "--", s.path("qemu"),
+                    "-M", "none")
     matches(done.stderr, r"warning: disk d: \S+later.qcow2 is not there")
     matches(done.stderr, r"warning: \S+/qemu is not there")
     s.torpor("undefine", "vm")
@@ -114,7 +117,7 @@ def test_wait_hears_of_the_failure(s):
 
 
 def test_prune(s):
-    """Two kept images, one never finished, one in use: prune takes what it is told to and nothing else."""
+    """Two kept images, one never finished, one in use: prune takes what it is told to, no more."""
     vm = s.boot()
     kept = []
     for _ in range(2):

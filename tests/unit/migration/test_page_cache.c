@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* test_page_cache.c - An image does not stay in the page cache: not when it was written, not when it was read */
+/* test_page_cache.c - An image does not stay in the page cache, neither written nor read */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
