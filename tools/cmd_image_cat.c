@@ -58,8 +58,10 @@ static bool copy_frames(struct copy *c, struct tp_error *err)
 			largest = image_frame_raw(c->img, i);
 	c->decoder = image_decoder_new(err);
 	c->buf = malloc(largest);
-	c->lost = calloc(n, 1);
-	ok = c->decoder && ((c->buf && c->lost) || tp_fail_nomem(err));
+	c->lost = calloc(n + 1, 1);
+	ok = c->decoder && c->buf && c->lost;
+	if (!ok)
+		tp_fail_nomem(err);
 	for (uint64_t i = 0; ok && i < n; i++)
 		ok = copy_frame(c, i, err);
 	free(c->buf);

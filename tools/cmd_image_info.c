@@ -128,7 +128,7 @@ static json_t *blocks_json(const struct image *img)
 
 	for (unsigned n = 0; n < image_info(img)->blocks; n++) {
 		const struct image_block *b = image_block(img, n);
-		struct image_shares s;
+		struct image_shares s = { 0 };
 
 		image_block_shares(img, n, &s);
 		json_array_append_new(blocks, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "id", b->id, "bytes",
@@ -288,7 +288,7 @@ static void block_row(struct cli_table *t, const struct image *img, unsigned n)
 	const struct image_block *b = image_block(img, n);
 	unsigned bits = image_info(img)->page_bits;
 	char a[TP_SIZE_TEXT], ratio[16];
-	struct image_shares s;
+	struct image_shares s = { 0 };
 
 	image_block_shares(img, n, &s);
 	cli_table_row(t);

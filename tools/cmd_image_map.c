@@ -110,7 +110,7 @@ static void make_block(struct map *m, unsigned n)
 	const struct image_block *from = image_block(m->img, n);
 	struct map_block *b = &m->blocks[n];
 	struct filling f = { .m = m, .b = b };
-	struct image_shares shares;
+	struct image_shares shares = { 0 };
 
 	b->id = from->id;
 	b->size = from->used_length;
@@ -210,12 +210,12 @@ static void print_legend(const struct map *m, const struct map_terminal *t)
 		if (m->all.bytes[c] == 0)
 			continue;
 		fputs("  ", stdout);
-		if (t->colour)
+		if (t->colour) {
 			set_colours(-1, map_classes[c].terminal);
-		if (t->colour)
 			putchar(' ');
-		else
+		} else {
 			cell_text(t, c);
+		}
 		printf("%s  %-20s %9s %5.1f %%\n", t->colour ? "\033[0m" : "", map_classes[c].word,
 		       tp_size_format(m->all.bytes[c], size), 100 * (double)m->all.bytes[c] / (double)m->all.size);
 	}

@@ -82,8 +82,9 @@ static void count(void *arg, uint64_t first, uint64_t pages, enum image_class cl
 
 void image_block_shares(const struct image *img, unsigned block, struct image_shares *shares)
 {
-	struct counting c = { img, shares };
+	struct image_shares sum = { 0 };
+	struct counting c = { img, &sum };
 
-	*shares = (struct image_shares){ 0 };
 	image_survey(img, block, count, &c);
+	*shares = sum;
 }

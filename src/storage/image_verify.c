@@ -394,7 +394,7 @@ bool image_verify(const struct image *img, unsigned threads,
 		  bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
 		  struct image_damages *damages, struct tp_error *err)
 {
-	struct image_damages own;
+	struct image_damages own = { 0 };
 	struct verify v = { .img = img, .damages = damages ? damages : &own };
 	bool ok;
 
