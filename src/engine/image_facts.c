@@ -8,7 +8,8 @@
 
 static bool differs(const char *member, struct tp_error *err)
 {
-	return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "its manifest and memory.zst disagree on \"%s\"", member);
+	return tp_fail_class(err, TP_ECORRUPT, "Corrupt", "its manifest and memory.zst disagree on \"%s\"",
+			     member);
 }
 
 /* Very many blocks are not all listed: those that are must be the first of them. */
@@ -37,7 +38,8 @@ bool image_facts_compare(const json_t *manifest, const json_t *found, struct tp_
 	const json_t *recorded = json_object_get(json_object_get(manifest, "ram"), "blocks");
 
 	for (size_t i = 0; i < TP_N(members); i++) {
-		const json_t *is = json_object_get(found, members[i]), *said = json_object_get(manifest, members[i]);
+		const json_t *is = json_object_get(found, members[i]);
+		const json_t *said = json_object_get(manifest, members[i]);
 
 		if (is && said && !json_equal(is, said))
 			return differs(members[i], err);

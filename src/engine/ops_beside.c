@@ -104,7 +104,8 @@ static void ended_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 	tp_autojson json_t *record = op_record(r->op);
 
 	(void)loop, (void)events;
-	tp_info("vm=%s op=%s %s %s", op_vm_name(r->op), op_id(r->op), r->plan->kind, tp_json_str(record, "status"));
+	tp_info("vm=%s op=%s %s %s", op_vm_name(r->op), op_id(r->op), r->plan->kind,
+		tp_json_str(record, "status"));
 	ops_run_free(r);
 	ops_append(t, record);
 	ops_remember(t, json_incref(record));

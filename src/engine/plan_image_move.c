@@ -90,8 +90,8 @@ static bool is_free(struct op *op, const char *id, struct tp_error *err)
 		const char *used = vm_image_worked_with(vm);
 
 		if (vm->op != op && used && strcmp(used, id) == 0)
-			return tp_fail_class(err, TP_ESTATE, "Busy", "image %s is used by operation %s of VM %s", id,
-					     op_id(vm->op), vm->name);
+			return tp_fail_class(err, TP_ESTATE, "Busy", "image %s is used by operation %s of "
+					     "VM %s", id, op_id(vm->op), vm->name);
 		if (own && strcmp(own, id) == 0 && tp_json_bool(vm->rest, "consumed", false))
 			return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s was restored from "
 					     "image %s and has not run: resume it, or quit it, before the image "

@@ -88,10 +88,10 @@ static enum op_verdict find(struct op *op, const struct op_event *ev)
 	if (!pools_need(op_engine(op)->pools, pool, &err))
 		return op_fail_error(op, &err, json_pack("{s:s, s:s}", "image", image_id(op), "pool", pool));
 	if (state && strcmp(state, "partial") == 0)
-		return op_fail(op, TP_ESTATE, "InvalidState", "image %s is not finished: there is nothing to verify",
-			       image_id(op));
-	op_result(op, "estimate", json_pack("{s:O?, s:n, s:i}", "bytes", json_object_get(entry, "bytes"), "seconds",
-					    "pause", 0));
+		return op_fail(op, TP_ESTATE, "InvalidState", "image %s is not finished: there is nothing to "
+			       "verify", image_id(op));
+	op_result(op, "estimate", json_pack("{s:O?, s:n, s:i}", "bytes", json_object_get(entry, "bytes"),
+					    "seconds", "pause", 0));
 	return OP_NEXT;
 }
 
@@ -136,8 +136,8 @@ static bool open_job(struct job *j, struct tp_error *err)
 }
 
 /* Found bad: the outcome is written first, then the operation fails with this. */
-static enum op_verdict damaged(struct op *op, const struct tp_error *err, const char *where, const json_t *list,
-			       int64_t count)
+static enum op_verdict damaged(struct op *op, const struct tp_error *err, const char *where,
+			       const json_t *list, int64_t count)
 {
 	struct verification *v = op_data(op);
 
@@ -255,8 +255,8 @@ static json_t *outcome(struct op *op)
 {
 	const struct verification *v = op_data(op);
 	char at[TP_TIME_TEXT];
-	json_t *out = json_pack("{s:i, s:s, s:b, s:O?}", "format", 1, "at", tp_time_format(tp_now_us(), at), "ok",
-				v->damage == NULL, "footer", json_object_get(v->manifest, "footer"));
+	json_t *out = json_pack("{s:i, s:s, s:b, s:O?}", "format", 1, "at", tp_time_format(tp_now_us(), at),
+				"ok", v->damage == NULL, "footer", json_object_get(v->manifest, "footer"));
 
 	/* What is there of the list, so that it fits. */
 	for (size_t n = json_array_size(v->damage); n > 0; n--) {

@@ -62,9 +62,9 @@ static json_t *why_not(const struct engine_pool *p, const json_t *entry)
 	if (json_object_get(entry, "left"))
 		return json_string("it was moved to another pool, what is here is to be removed");
 	if (moving)
-		return json_sprintf("being moved from pool %s: %lld of %lld bytes are here; image-move to this pool "
-				    "goes on, image-delete with this pool removes them", from ? from : "(unknown)",
-				    (long long)tp_json_int(entry, "bytes", 0),
+		return json_sprintf("being moved from pool %s: %lld of %lld bytes are here; image-move to this "
+				    "pool goes on, image-delete with this pool removes them",
+				    from ? from : "(unknown)", (long long)tp_json_int(entry, "bytes", 0),
 				    (long long)tp_json_int(moving, "bytes", 0));
 	if (is_state(entry, "complete"))
 		return NULL;
@@ -87,7 +87,7 @@ static const char *verified_at(const json_t *entry)
 static json_t *described(const struct engine_pool *p, const json_t *entry)
 {
 	const json_t *m = json_object_get(entry, "manifest");
-	const char *kind = tp_json_str(m, "kind"), *id = tp_json_str(entry, "id"), *vm = tp_json_str(entry, "vm");
+	const char *id = tp_json_str(entry, "id"), *vm = tp_json_str(entry, "vm"), *kind = tp_json_str(m, "kind");
 	bool used = is_state(entry, "consumed") || json_object_get(entry, "consumed");
 	bool ready = engine_pool_ready(p), whole = is_state(entry, "complete") && ready && !is_copy(entry);
 
@@ -104,7 +104,8 @@ static json_t *described(const struct engine_pool *p, const json_t *entry)
 static json_t *described_absent(struct pools *ps, const struct vm *vm)
 {
 	const json_t *image = json_object_get(vm->rest, "image");
-	const char *id = tp_json_str(image, "id"), *pool = tp_json_str(image, "pool"), *of = tp_json_str(image, "vm");
+	const char *id = tp_json_str(image, "id"), *pool = tp_json_str(image, "pool");
+	const char *of = tp_json_str(image, "vm");
 	const struct engine_pool *p = pool ? pools_find(ps, pool) : NULL;
 	char text[TP_TEXT_SIZE];
 	json_t *why;

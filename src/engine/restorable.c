@@ -96,8 +96,9 @@ static const char *reason_of(const char *class_)
 /* What can pass by itself says nothing for certain. */
 static const char *status_of(const char *class_)
 {
-	return class_ && (strcmp(class_, "IOError") == 0 || strcmp(class_, "InsufficientMemory") == 0) ? "Unknown" :
-	       "False";
+	bool passes = class_ && (strcmp(class_, "IOError") == 0 || strcmp(class_, "InsufficientMemory") == 0);
+
+	return passes ? "Unknown" : "False";
 }
 
 static void found(struct vm *vm, const struct job *job, const struct tp_error *err)

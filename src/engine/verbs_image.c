@@ -108,7 +108,8 @@ bool image_delete_async(struct api_call *call, const char *id, const char *pool,
 		return tp_fail_nomem(err);
 	*d = (struct deletion){ .t = t, .call = call, .done = done, .arg = arg };
 	snprintf(d->pool, sizeof(d->pool), "%s", engine_pool_name(p));
-	d->job = job_new(image_drop, json_pack("{s:s, s:O}", "id", id, "vm", json_object_get(entry, "vm")), p, err);
+	d->job = job_new(image_drop, json_pack("{s:s, s:O}", "id", id, "vm", json_object_get(entry, "vm")), p,
+			 err);
 	if (d->job && io_worker_submit(engine_pool_worker(p), delete_run, delete_done, d, err))
 		return true;
 	if (d->job)
@@ -130,8 +131,8 @@ static bool is_busy(struct torpor *t, const char *id, struct tp_error *err, json
 	if (!beside)
 		return false;
 	*data = json_pack("{s:s, s:s, s:s}", "image", id, "operation", beside, "kind", "image-verify");
-	tp_fail_class(err, TP_ESTATE, "Busy", "image %s is being verified by operation %s: wait for it or cancel it", id,
-		      beside);
+	tp_fail_class(err, TP_ESTATE, "Busy", "image %s is being verified by operation %s: wait for it or cancel "
+		      "it", id, beside);
 	return true;
 }
 
@@ -181,7 +182,8 @@ void api_image_delete(struct api_call *call)
 /* The VM's name in the id of an image that is known; or the call is answered. */
 static bool image_vm(struct api_call *call, char vm[TP_NAME_MAX + 1])
 {
-	const char *id = tp_json_str(api_args(call), "image"), *given = tp_json_str(api_args(call), "operation-id");
+	const char *given = tp_json_str(api_args(call), "operation-id");
+	const char *id = tp_json_str(api_args(call), "image");
 	struct torpor *t = api_engine(call);
 	struct tp_error err = TP_ERROR_INIT;
 

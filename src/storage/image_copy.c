@@ -71,9 +71,11 @@ static bool read_all(int fd, uint8_t *p, size_t n, uint64_t at, struct tp_error 
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0)
-			return tp_fail_sys(err, errno, "read of the image at offset %llu", (unsigned long long)at);
+			return tp_fail_sys(err, errno, "read of the image at offset %llu",
+					   (unsigned long long)at);
 		if (!done)
-			return tp_fail(err, TP_ECORRUPT, "the image ends at offset %llu", (unsigned long long)at);
+			return tp_fail(err, TP_ECORRUPT, "the image ends at offset %llu",
+				       (unsigned long long)at);
 		p += done;
 		n -= (size_t)done;
 		at += (uint64_t)done;
