@@ -567,7 +567,6 @@ void ops_run_done(struct op_run *r)
 		pools_sweep(t->pools);
 	standing_soon(t, false);
 	ops_run_free(r);
-	standing_soon(t, false);
 	vm_refresh(vm);
 	restorable_check(vm);
 	retain_vm(vm);
