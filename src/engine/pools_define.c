@@ -407,10 +407,11 @@ static void define_again(struct pool_change *c)
 
 static bool refused(struct api_call *call, const struct tp_error *err, json_t *data_owned)
 {
-	if (err->code == TP_OK)
-		return false;
-	api_error(call, err, data_owned);
-	return true;
+	if (err->code != TP_OK)
+		api_error(call, err, data_owned);
+	else
+		json_decref(data_owned);
+	return err->code != TP_OK;
 }
 
 /* Pools of the configuration, and those that are being changed. */
