@@ -68,5 +68,6 @@ void cli_say_damage(const json_t *error, const char *image)
 		cli_say("and %lld more", (long long)(all - n));
 	cli_say("No VM can be restored from it; a copy of it may still be good.");
 	cli_say("torpor image cat --salvage %s > STREAM writes what can be read of it.", image);
-	cli_say("torpor discard VM gives up the state of a hibernated VM, torpor image rm ID any other image.");
+	cli_say("torpor discard VM gives up the state of a hibernated VM, torpor image rm ID any other "
+		"image.");
 }

@@ -42,11 +42,11 @@ static int no_id(const struct cli *cli, const char *operand)
 	struct tp_error err = TP_ERROR_INIT;
 
 	if (access(operand, F_OK) == 0)
-		tp_fail(&err, TP_EARG, "\"%.100s\" is taken for the id of an image; as a file it is ./%.100s", operand,
-			operand);
+		tp_fail(&err, TP_EARG, "\"%.100s\" is taken for the id of an image; as a file it is ./%.100s",
+			operand, operand);
 	else
-		tp_fail(&err, TP_EARG, "\"%.100s\" is no id of an image (see torpor image ls), and without a '/' "
-			"no file", operand);
+		tp_fail(&err, TP_EARG, "\"%.100s\" is no id of an image (see torpor image ls), and without "
+			"a '/' no file", operand);
 	return (int)cli_failed(cli, &err);
 }
 
@@ -142,7 +142,8 @@ int image_failed(const struct cli *cli, const char *path, const struct tp_error 
 json_t *image_beside(const char *path, const char *file, size_t max, struct tp_error *why)
 {
 	const char *slash = strrchr(path, '/');
-	tp_autofree char *folder = slash == path ? strdup("/") : strndup(path, slash ? (size_t)(slash - path) : 0);
+	tp_autofree char *folder = slash == path ? strdup("/") :
+				   strndup(path, slash ? (size_t)(slash - path) : 0);
 	tp_autoclose int dir = open(folder && *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct tp_error err = TP_ERROR_INIT;
 	tp_autofree char *text = NULL;
@@ -169,7 +170,8 @@ json_t *image_beside(const char *path, const char *file, size_t max, struct tp_e
 
 static void differ(json_t *list, const char *what, const char *manifest, const char *image)
 {
-	json_array_append_new(list, json_sprintf("the manifest says %s %.100s, the image %s", what, manifest, image));
+	json_array_append_new(list, json_sprintf("the manifest says %s %.100s, the image %s", what, manifest,
+						 image));
 }
 
 static void differ_number(json_t *list, const char *what, int64_t manifest, uint64_t image)
@@ -209,7 +211,8 @@ static void compare_blocks(json_t *list, const struct image *img, const json_t *
 		if (id && strcmp(id, b->id) != 0)
 			differ(list, "RAM block", id, b->id);
 		else
-			differ_number(list, what, tp_json_int(json_array_get(blocks, k), "bytes", -1), b->used_length);
+			differ_number(list, what, tp_json_int(json_array_get(blocks, k), "bytes", -1),
+				      b->used_length);
 	}
 }
 
@@ -225,7 +228,8 @@ static void compare_folder(json_t *list, const char *path, const char *id)
 	tp_autofree char *folder = strndup(name, (size_t)(end - name));
 
 	if (folder && pool_image_id_ok(folder) && strcmp(folder, id) != 0)
-		json_array_append_new(list, json_sprintf("the manifest is that of %.100s, the folder is named %s", id,
+		json_array_append_new(list, json_sprintf("the manifest is that of %.100s, the folder is "
+							 "named %s", id,
 							 folder));
 }
 

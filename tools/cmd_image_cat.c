@@ -100,7 +100,8 @@ static void tell_losses(const struct copy *c, const char *path)
 
 		image_survey(c->img, n, add_loss, &l);
 		if (l.pages > 0)
-			cli_note("%s: lost %s, %llu of %llu pages, from page %llu to %llu", image_block(c->img, n)->id,
+			cli_note("%s: lost %s, %llu of %llu pages, from page %llu to %llu",
+				 image_block(c->img, n)->id,
 				 tp_size_format(l.pages << i->page_bits, size), (unsigned long long)l.pages,
 				 (unsigned long long)(image_block(c->img, n)->used_length >> i->page_bits),
 				 (unsigned long long)l.first, (unsigned long long)l.last);
@@ -135,8 +136,8 @@ static int salvage_file(const struct cli *cli, const char *path, int fd, const s
 	cli_note("%s: %s; looking for frames", path, why->text);
 	if (!image_salvage(fd, STDOUT_FILENO, &good, &lost, &err))
 		return image_failed(cli, path, &err);
-	cli_note("%s: %llu frames written, %llu damaged places left out; whose pages is not known without the "
-		 "index", path, (unsigned long long)good, (unsigned long long)lost);
+	cli_note("%s: %llu frames written, %llu damaged places left out; whose pages is not known without "
+		 "the index", path, (unsigned long long)good, (unsigned long long)lost);
 	return good ? CLI_PARTIAL : CLI_FAILED;
 }
 

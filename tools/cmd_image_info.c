@@ -62,7 +62,8 @@ static void compare(struct info *i)
 	list = image_contradictions(i->path, i->img, i->manifest);
 	json_array_extend(i->problems, list);
 	if (machine && *i->machine && strcmp(machine, i->machine) != 0)
-		json_array_append_new(i->problems, json_sprintf("the manifest says machine %.100s, the image %s",
+		json_array_append_new(i->problems, json_sprintf("the manifest says machine %.100s, the image "
+								"%s",
 								machine, i->machine));
 }
 
@@ -194,7 +195,8 @@ static void say_disks(const json_t *manifest)
 	json_object_foreach(tp_json_path(manifest, "launch.disks"), id, disk) {
 		const char *file = tp_json_str(disk, "file"), *format = tp_json_str(disk, "format");
 
-		cli_say("disk      %s %s%s%s%s", id, file ? file : "-", format ? ", " : "", format ? format : "",
+		cli_say("disk      %s %s%s%s%s", id, file ? file : "-", format ? ", " : "",
+			format ? format : "",
 			tp_json_bool(disk, "read-only", false) ? ", read-only" : "");
 	}
 }
@@ -207,7 +209,8 @@ static void say_qemu(const json_t *manifest)
 	if (version)
 		cli_say("qemu      %d.%d.%d%s%s%s", (int)tp_json_int(version, "major", 0),
 			(int)tp_json_int(version, "minor", 0), (int)tp_json_int(version, "micro", 0),
-			package && *package ? " (" : "", package ? package : "", package && *package ? ")" : "");
+			package && *package ? " (" : "", package ? package : "",
+			package && *package ? ")" : "");
 }
 
 static void say_member(const char *label, const json_t *object, const char *path)
@@ -245,7 +248,8 @@ static void say_verified(const json_t *verified)
 	else if (tp_json_bool(verified, "ok", false))
 		cli_say("verified  good, %s, %s ago", at, cli_since(at, ago));
 	else
-		cli_say("verified  %lld damaged places found, %s, %s ago", (long long)tp_json_int(verified, "damaged", 1),
+		cli_say("verified  %lld damaged places found, %s, %s ago",
+			(long long)tp_json_int(verified, "damaged", 1),
 			at, cli_since(at, ago));
 }
 
@@ -303,7 +307,8 @@ static void block_row(struct cli_table *t, const struct image *img, unsigned n)
 
 static void say_blocks(const struct image *img)
 {
-	static const char *const heads[] = { "BLOCK", "SIZE", "DATA", "ZERO", "NOT SENT", "STORED", "OF DATA" };
+	static const char *const heads[] = { "BLOCK", "SIZE", "DATA", "ZERO", "NOT SENT", "STORED",
+					     "OF DATA" };
 	struct cli_table t;
 
 	cli_table_init(&t, heads, TP_N(heads));

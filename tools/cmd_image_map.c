@@ -217,7 +217,8 @@ static void print_legend(const struct map *m, const struct map_terminal *t)
 			cell_text(t, c);
 		}
 		printf("%s  %-20s %9s %5.1f %%\n", t->colour ? "\033[0m" : "", map_classes[c].word,
-		       tp_size_format(m->all.bytes[c], size), 100 * (double)m->all.bytes[c] / (double)m->all.size);
+		       tp_size_format(m->all.bytes[c], size),
+		       100 * (double)m->all.bytes[c] / (double)m->all.size);
 	}
 }
 

@@ -64,7 +64,8 @@ static void shares_text(const struct map_block *b, FILE *out)
 	for (unsigned c = 0; c < MAP_CLASSES; c++) {
 		if (b->bytes[c] == 0)
 			continue;
-		fprintf(out, "%s%.1f %% %s", first ? "" : "; ", percent(b->bytes[c], b->size), map_classes[c].word);
+		fprintf(out, "%s%.1f %% %s", first ? "" : "; ", percent(b->bytes[c], b->size),
+			map_classes[c].word);
 		first = false;
 	}
 }
@@ -102,10 +103,12 @@ static void begin(const struct map *m, const char *name, FILE *out)
 {
 	int height = height_of(m);
 
-	fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\""
+	fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+		     "height=\"%d\""
 		" role=\"img\" aria-labelledby=\"title desc\">\n", WIDTH, height, WIDTH, height);
 	words(m, name, out);
-	fputs("<style>text{font-family:system-ui,\"DejaVu Sans\",Helvetica,sans-serif;font-size:12px;fill:#1b2a33}"
+	fputs("<style>text{font-family:system-ui,"
+	      "\"DejaVu Sans\",Helvetica,sans-serif;font-size:12px;fill:#1b2a33}"
 	      ".head{font-size:20px;font-weight:600}.sub{fill:#51626d}.name{font-size:14px;font-weight:600}"
 	      ".end{text-anchor:end}.cells{shape-rendering:crispEdges}</style>\n"
 	      "<defs><pattern id=\"c0\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
@@ -129,7 +132,8 @@ static int head(const struct map *m, const char *name, FILE *out)
 
 	fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%d\">", MARGIN, y);
 	text(out, name);
-	fprintf(out, "</text>\n<text class=\"sub\" x=\"%d\" y=\"%d\">%s of memory, about %s of it stored (%.1f %%). "
+	fprintf(out, "</text>\n<text class=\"sub\" x=\"%d\" y=\"%d\">%s of memory, about %s of it stored "
+		     "(%.1f %%). "
 		"A square is %s; the darker, the more is stored.</text>\n", MARGIN, y + 22,
 		tp_size_format(m->all.size, a), tp_size_format((uint64_t)m->all.stored, b),
 		percent((uint64_t)m->all.stored, m->all.size),
@@ -151,7 +155,8 @@ static int share_bar(const struct map_block *b, int y, FILE *out)
 		fputs("/>", out);
 		x += w;
 	}
-	fprintf(out, "</g>\n<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" fill=\"none\" stroke=\"#8a9aa4\"/>\n",
+	fprintf(out, "</g>\n<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" fill=\"none\" "
+		     "stroke=\"#8a9aa4\"/>\n",
 		MARGIN, y, WIDTH - 2 * MARGIN);
 	return y + 34;
 }
@@ -161,14 +166,18 @@ static int legend(const struct map *m, int y, FILE *out)
 	char size[TP_SIZE_TEXT];
 
 	for (unsigned c = 0; c < MAP_CLASSES; c++, y += LEGEND_STEP) {
-		fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" stroke=\"#8a9aa4\" ", MARGIN, y - 10);
+		fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" stroke=\"#8a9aa4\" ", MARGIN,
+			y - 10);
 		fill_of(c, out);
-		fprintf(out, "/><text x=\"%d\" y=\"%d\">%s</text><text class=\"end\" x=\"%d\" y=\"%d\">%s</text>"
+		fprintf(out, "/><text x=\"%d\" y=\"%d\">%s</text><text class=\"end\" x=\"%d\" "
+			     "y=\"%d\">%s</text>"
 			"<text class=\"end sub\" x=\"%d\" y=\"%d\">%.1f %%</text>\n", MARGIN + 22, y,
-			map_classes[c].word, MARGIN + 260, y, tp_size_format(m->all.bytes[c], size), MARGIN + 330, y,
+			map_classes[c].word, MARGIN + 260, y, tp_size_format(m->all.bytes[c], size),
+			MARGIN + 330, y,
 			percent(m->all.bytes[c], m->all.size));
 	}
-	fprintf(out, "<text class=\"sub\" x=\"%d\" y=\"%d\">Well: stored in a third of its size or less; badly: in more "
+	fprintf(out, "<text class=\"sub\" x=\"%d\" y=\"%d\">Well: stored in a third of its size or less; "
+		     "badly: in more "
 		"than two thirds.</text>\n", MARGIN, y + 2);
 	return y + LEGEND_STEP;
 }
@@ -230,7 +239,8 @@ static int large_block(const struct map *m, const struct map_block *b, int y, FI
 	block_name(b, MARGIN, y + 14, "name", out);
 	y += 26;
 	for (size_t row = 0; row < rows_of(b); row += TICKS)
-		fprintf(out, "<text class=\"sub end\" x=\"%d\" y=\"%zu\">%s</text>\n", LEFT - 8, (size_t)y + row * CELL + 9,
+		fprintf(out, "<text class=\"sub end\" x=\"%d\" y=\"%zu\">%s</text>\n", LEFT - 8,
+			(size_t)y + row * CELL + 9,
 			row ? tp_size_format((row * MAP_SVG_COLUMNS * m->scale) << m->page_bits, size) : "0");
 	cells(b, y, out);
 	return y + (int)rows_of(b) * CELL + 18;

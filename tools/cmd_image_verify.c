@@ -79,7 +79,8 @@ static void tell_good(const struct cli *cli, const char *path, const struct imag
 
 	if (!cli->quiet && cli->format != CLI_F_JSON)
 		cli_say("%s: good: %llu frames, %llu pages, %s in %s", path, (unsigned long long)i->frames,
-			(unsigned long long)i->pages, tp_size_format(i->file_bytes, size), cli_span(seconds, span));
+			(unsigned long long)i->pages, tp_size_format(i->file_bytes, size),
+			cli_span(seconds, span));
 }
 
 /* An image that is good by itself, but not the one that the manifest beside it names. */
@@ -111,7 +112,8 @@ static void verify_file(struct cli *cli, const char *path, struct cli_tally *tal
 	damages.total = 0;
 	if (img) {
 		p.raw_bytes = (double)image_info(img)->raw_bytes;
-		good = image_verify(img, 0, on_progress, &p, &damages, &err) && check_manifest(path, img, &err);
+		good = image_verify(img, 0, on_progress, &p, &damages, &err) &&
+		       check_manifest(path, img, &err);
 	}
 	cli_progress_hide();
 	if (good) {
@@ -144,7 +146,8 @@ static bool can_be_verified(const json_t *image)
 	const char *state = tp_json_str(image, "state");
 
 	return tp_json_str(image, "id") && state &&
-	       (strcmp(state, "complete") == 0 || strcmp(state, "consumed") == 0 || strcmp(state, "corrupt") == 0);
+	       (strcmp(state, "complete") == 0 || strcmp(state, "consumed") == 0 ||
+		strcmp(state, "corrupt") == 0);
 }
 
 static int all_images(struct cli *cli, struct cli_names *ids)

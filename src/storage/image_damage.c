@@ -88,7 +88,8 @@ const char *image_damage_where(const struct image *img, const struct image_damag
 		n = snprintf(buf, IMAGE_DAMAGE_WHERE, "%s at offset %" PRIu64,
 			     d->offset == img->info.index_offset ? "index" : "footer", d->offset);
 	else
-		n = snprintf(buf, IMAGE_DAMAGE_WHERE, "frame %" PRIu64 " at offset %" PRIu64, d->frame, d->offset);
+		n = snprintf(buf, IMAGE_DAMAGE_WHERE, "frame %" PRIu64 " at offset %" PRIu64, d->frame,
+			     d->offset);
 	if (d->nranges)
 		snprintf(buf + n, IMAGE_DAMAGE_WHERE - (size_t)n, " (%s, pages %" PRIu64 " to %" PRIu64 "%s)",
 			 img->x.blocks[r->block].id, r->first, r->first + r->pages - 1,

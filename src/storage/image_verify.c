@@ -235,10 +235,12 @@ static bool page_agrees(const struct verify *v, uint64_t page, uint64_t run, str
 static void describe_finding(const struct finding *f, char *text, size_t size)
 {
 	if (f->index == IMAGE_DATA && f->found == IMAGE_DATA)
-		snprintf(text, size, "it says frame %u, the pages' last records are in frame %u", f->index_frame,
+		snprintf(text, size, "it says frame %u, the pages' last records are in frame %u",
+			 f->index_frame,
 			 f->found_frame);
 	else
-		snprintf(text, size, "it says %s, by the pages' last records they are %s", class_names[f->index],
+		snprintf(text, size, "it says %s, by the pages' last records they are %s",
+			 class_names[f->index],
 			 class_names[f->found]);
 }
 
@@ -307,7 +309,8 @@ static bool check_sums(struct verify *v, struct tp_error *err)
 		d = index_damage(v);
 		if (d) {
 			snprintf(d->what, sizeof(d->what), "%s",
-				 "the frames are good, but not those of this image: their sum is not the footer's");
+				 "the frames are good, but not those of this image: their sum is not the "
+				 "footer's");
 			d->offset = v->img->info.file_bytes - IMAGE_FOOTER_SIZE;
 			d->length = IMAGE_FOOTER_SIZE;
 		}

@@ -221,7 +221,8 @@ static void all_damages_are_listed(void **state)
 	flip(t.fd, 4096 + image_frame_stored(img, 0));
 	assert_false(image_verify(img, 2, NULL, NULL, &damages, &err));
 	assert_int_equal(err.code, TP_ECORRUPT);
-	assert_non_null(strstr(err.text, "2 places are damaged, first frame 0 at offset 4096 (ram, pages 0 to 0)"));
+	assert_non_null(strstr(err.text, "2 places are damaged, first frame 0 at offset 4096 (ram, pages 0 "
+					 "to 0)"));
 	assert_int_equal(damages.total, 2);
 	assert_int_equal(damages.n, 2);
 	assert_int_equal(damages.list[0].lost, 1);

@@ -32,7 +32,8 @@ static size_t slurp(FILE *f, char *buf, size_t max)
 static int run_verb(char kind, const char *file, bool json)
 {
 	static const struct { char kind; const char *verb, *option; } kinds[] = {
-		{ 'i', "info", NULL }, { 'v', "verify", NULL }, { 'c', "cat", NULL }, { 's', "cat", "--salvage" },
+		{ 'i', "info", NULL }, { 'v', "verify", NULL }, { 'c', "cat", NULL },
+		{ 's', "cat", "--salvage" },
 		{ 'm', "map", NULL }, { 'p', "map", "--svg=-" },
 	};
 	static struct cli cli;

@@ -236,7 +236,8 @@ static void any_size_fills_the_picture(void **state)
 		assert_non_null(strstr(svg, "web1 &lt;of&gt; &quot;x&quot; &amp; more"));
 		assert_non_null(strstr(svg, "virtio&gt;.rom"));
 		assert_null(strstr(svg, "<virtio>"));
-		assert_non_null(strstr(svg, sizes[i] == 64ull << 30 ? "A square is 8 MiB" : "A square is 64 KiB"));
+		assert_non_null(strstr(svg, sizes[i] == 64ull << 30 ? "A square is 8 MiB" :
+					    "A square is 64 KiB"));
 		free(svg);
 		map_free(&m);
 		sparse_free(&s);
@@ -287,7 +288,8 @@ static void lines_fit(const char *text, size_t width, bool ascii)
 static void fits_a_terminal(void **state)
 {
 	static const struct map_terminal terminals[] = {
-		{ 80, false, false }, { 80, false, true }, { 80, true, true }, { 200, true, true }, { 44, false, false },
+		{ 80, false, false }, { 80, false, true }, { 80, true, true }, { 200, true, true },
+		{ 44, false, false },
 	};
 	struct sparse s;
 
@@ -322,7 +324,8 @@ int main(int argc, char **argv)
 	if (argc == 3) {
 		struct sparse s;
 
-		sparse_make(&s, open(argv[1], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), strtoull(argv[2], NULL, 10) << 30);
+		sparse_make(&s, open(argv[1], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
+			    strtoull(argv[2], NULL, 10) << 30);
 		sparse_free(&s);
 		return 0;
 	}
