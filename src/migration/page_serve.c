@@ -25,6 +25,8 @@
 #define NEAR_PAGES 64u			/* in which zero pages go along: an aligned window */
 #define WAITING_MAX (256u << 10)	/* bytes; requests wait in their list beyond that */
 #define BURST_SECONDS 0.05		/* of a limited bandwidth that may be sent at once */
+#define DEBT_SECONDS 1.0		/* for which the background pays at most for requests */
+#define PIECE_BYTES (PIECE_PAGES * 4096.0)
 
 /* ---- pages out */
 
@@ -318,6 +320,18 @@ static void earn(struct page_server *s)
 		s->credit = most;
 }
 
+/* A storm of requests shall not keep the background away for long after it. */
+static void spend(struct page_server *s, uint64_t bytes)
+{
+	double most = rate(s) * DEBT_SECONDS;
+
+	if (most < PIECE_BYTES)
+		most = PIECE_BYTES;
+	s->credit -= (double)bytes;
+	if (s->credit < -most)
+		s->credit = -most;
+}
+
 static bool may_send(struct page_server *s)
 {
 	if (s->bandwidth == 0)
@@ -369,7 +383,7 @@ static bool flush(struct page_server *s, bool *gone, bool *all)
 	uint64_t before = s->out.sent;
 	enum page_flush f = page_out_flush(&s->out, s->fd);
 
-	s->credit -= (double)(s->out.sent - before);
+	spend(s, s->out.sent - before);
 	*gone = f == FLUSH_GONE;
 	*all = f == FLUSH_ALL;
 	return *all;

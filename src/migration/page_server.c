@@ -114,6 +114,7 @@ static void publish(struct page_server *s)
 	s->status = status;
 	pthread_mutex_unlock(&s->mutex);
 	s->published_at = tp_now_mono();
+	s->published_bytes = s->out.sent;
 }
 
 void page_server_enter(struct page_server *s, enum page_server_state state)
@@ -213,6 +214,7 @@ static bool parse_input(struct page_server *s, struct tp_error *err)
 		good = kind != RETURN_BAD && take_message(s, kind, &m, err);
 		at += m.used;
 	}
+	s->held_up = s->nrequests == PAGES_REQUESTS;
 	s->in_n -= at;
 	memmove(s->in, s->in + at, s->in_n);
 	return good;
@@ -240,7 +242,7 @@ static void sleep_until_news(struct page_server *s)
 {
 	struct pollfd pfds[2] = {
 		{ .fd = s->o.wake_fd, .events = POLLIN },
-		{ .fd = s->fd, .events = POLLIN | (page_out_waiting(&s->out) > 0 ? POLLOUT : 0) },
+		{ .fd = s->fd },
 	};
 	double wait = page_serve_wait(s);
 	int ms = POLL_MS_MAX;
@@ -249,7 +251,15 @@ static void sleep_until_news(struct page_server *s)
 
 	if (wait >= 0 && wait * 1000 < ms)
 		ms = (int)(wait * 1000) + 1;
-	if (!s->idle && page_out_waiting(&s->out) == 0)
+	if (s->in_n < sizeof(s->in))
+		pfds[1].events |= POLLIN;
+	if (page_out_waiting(&s->out) > 0)
+		pfds[1].events |= POLLOUT;
+	/* What was sent last is to be seen soon. */
+	if (s->out.sent != s->published_bytes && ms > (int)(PUBLISH_SECONDS * 1000))
+		ms = (int)(PUBLISH_SECONDS * 1000);
+	if (page_out_waiting(&s->out) == 0 &&
+	    (!s->idle || (s->held_up && s->nrequests < PAGES_REQUESTS)))
 		ms = 0;
 	poll(pfds, 2, ms);
 	if (!(pfds[0].revents & POLLIN))

@@ -37,7 +37,7 @@ struct page_ahead {
  * @prologue: all that goes before the package; @package: all of it, freed once sent
  * @bitmaps: blocks whose bitmap is still to come; @bitmap_block, @bitmap_at: the present one, pages
  * @credit: bytes that the background may send, of a limited bandwidth; @credit_at: as of when
- * @idle: there was nothing to send
+ * @idle: there was nothing to send; @held_up: messages of QEMU wait for room in requests
  * @bad_frame: that cannot be decoded, or NO_FRAME
  * Under the mutex: what other threads leave and take: @orders, @status.
  */
@@ -65,11 +65,12 @@ struct page_server {
 	uint64_t bitmap_at;
 	uint64_t bandwidth;
 	double credit, credit_at;
-	bool idle;
+	bool idle, held_up;
 	uint64_t bad_frame;
 	struct latency latency;
 	uint64_t zeros, connections;
 	double published_at;
+	uint64_t published_bytes;
 
 	pthread_mutex_t mutex;
 	struct {

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 
-from lib import check, equal, matches, version
+from lib import check, equal, matches, slow, version
 from lib.faults import qemu_pids
 from lib.pages import Server, arguments_of, restoring
 
@@ -103,6 +103,7 @@ def test_on_demand(s):
         vm.went_on(before)
 
 
+@slow
 def test_stopped_page_server(s):
     """It ends when told to, and leaves QEMU waiting for another."""
     vm, arguments, image, before, total = saved(s, 16)

@@ -249,19 +249,31 @@ static void bad_bitmaps_end_the_recovery(void **state)
 	}
 }
 
+static void *flood_main(void *arg)
+{
+	struct fake_destination *d = arg;
+
+	for (uint64_t i = 0; i < 3 * d->all; i++)
+		fake_destination_request(d, i % d->all);
+	return NULL;
+}
+
 /* More than the list holds: they wait in the socket, none is lost. */
 static void a_flood_of_requests_is_held_up(void **state)
 {
+	pthread_t flooder;
 	struct rig r;
 
 	(void)state;
 	rig_make(&r);
+	r.o.bandwidth = 1;
 	rig_start(&r);
 	begin(&r);
+	assert_int_equal(pthread_create(&flooder, NULL, flood_main, &r.qemu), 0);
+	while (r.qemu.pages < r.qemu.all)
+		assert_item(&r, DEST_PAGE);
+	pthread_join(flooder, NULL);
 	fake_destination_number(&r.qemu, DEST_PONG, 2);
-	for (int round = 0; round < 3; round++)
-		for (uint64_t page = 0; page < 1000; page++)
-			fake_destination_request(&r.qemu, 2 * page);
 	finish(&r);
 	rig_end(&r);
 }
