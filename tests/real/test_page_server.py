@@ -80,7 +80,7 @@ def test_page_server_killed(s):
 
 @version
 def test_on_demand(s):
-    """With hardly any background the guest works by what it asks for; then the rest comes at once."""
+    """With hardly any background the guest works by what it asks for; then the rest comes."""
     vm, arguments, image, before, total = saved(s, kind="random")
     with restoring(s, vm, arguments, image, bandwidth=64 << 10) as (qemu, server):
         server.state("serving")

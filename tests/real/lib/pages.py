@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A page server without an engine: torpor-mover by its control socket, and an incoming QEMU by QMP."""
+"""A page server without an engine: torpor-mover and an incoming QEMU, both driven by hand."""
 
 import array
 import contextlib
@@ -266,7 +266,7 @@ def arguments_of(pid):
 
 @contextlib.contextmanager
 def restoring(s, vm, arguments, image, **request):
-    """A QEMU and a page server that serves it; at the end neither is left. QEMU does not run yet."""
+    """A QEMU that does not run yet, and a page server for it; at the end neither is left."""
     qemu = Incoming(s, vm, arguments)
     qemu.prepare()
     with qemu.incoming() as stream:
