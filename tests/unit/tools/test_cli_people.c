@@ -248,7 +248,7 @@ static void refused_words_are_usage(void **state)
 {
 	static const struct { const char *words[6], *command, *argument; int status; } cases[] = {
 		{ { "pause", "a/b", NULL }, "vm-pause", "name", 2 },
-		{ { "image", "rm", "a/b", NULL }, "image-delete", "image", 2 },
+		{ { "image", "rm", "a b", NULL }, "image-delete", "image", 2 },
 		{ { "ls", "a/b", NULL }, "query-vms", "names[0]", 2 },
 		{ { "image", "ls", "--pool", "a/b", NULL }, "query-images", "pool", 2 },
 		{ { "monitor", "a", "x", "--timeout", "0", NULL }, "vm-monitor", "timeout", 2 },
