@@ -185,6 +185,25 @@ static bool read_options(const struct mover_request *r, struct page_server_optio
 	       mover_request_number(r, "bandwidth", 0, INT64_MAX, &o->bandwidth, err);
 }
 
+/*
+ * QEMU takes a host page only whole: with huge pages a request would bring megabytes. The image does
+ * not know what the new QEMU has, so the engine says it.
+ */
+static bool check_page_sizes(const struct image *img, const json_t *sizes, struct tp_error *err)
+{
+	json_int_t ours = (json_int_t)1 << image_info(img)->page_bits;
+
+	for (unsigned i = 0; i < image_info(img)->blocks; i++) {
+		const char *id = image_block(img, i)->id;
+		json_int_t theirs = tp_json_int(sizes, id, ours);
+
+		if (theirs != ours)
+			return tp_fail(err, TP_EUNSUPPORTED, "RAM block %s has host pages of %lld bytes, which cannot "
+				       "be served singly", id, (long long)theirs);
+	}
+	return true;
+}
+
 static bool prepare(const struct mover_request *r, struct pages *p, struct tp_error *err)
 {
 	struct page_server_options o = { .changed = on_changed, .progress = on_progress, .arg = p };
@@ -196,7 +215,9 @@ static bool prepare(const struct mover_request *r, struct pages *p, struct tp_er
 	if (!read_options(r, &o, err) || (stream >= 0 && !mover_request_stream(r, &stream, err)))
 		return false;
 	p->server = page_server_new(&o, err);
-	if (!p->server || !control_serve(p->control, &service, err))
+	if (!p->server || !check_page_sizes(page_server_image(p->server),
+					    json_object_get(r->root, "page-sizes"), err) ||
+	    !control_serve(p->control, &service, err))
 		return false;
 	read_working_set(p->server, json_object_get(r->root, "working-set"));
 	/* From here on nothing that QEMU will need is missing. */

@@ -55,6 +55,8 @@
  *         fds image (O_RDONLY), listener (listening, of this kind) and, unless it comes later, stream
  *         (socketpair; QEMU reads, capability postcopy-ram)
  *         {"threads": 0, "hold": BOOL, "recover": BOOL, "bandwidth": BYTES a second or 0,
+ *          "page-sizes"?: {RAM BLOCK: BYTES of QEMU's host pages} (larger ones than the guest's are
+ *          refused with class Unsupported, by the block's name),
  *          "working-set"?: {"blocks": [ID...], "ranges": [[BLOCK, FIRST, PAGES]...]}}
  *         {"state": STATUS} at each change. STATUS: {"state", "pages", "pages-sent", "pages-left",
  *         "zero-pages", "sent-bytes", "requests", "connections", "latency-p50-us",

@@ -297,6 +297,20 @@ static void it_needs_a_listening_socket(void **state)
 	pages_free(&p);
 }
 
+static void huge_pages_are_refused_by_name(void **state)
+{
+	struct pages p;
+
+	(void)state;
+	pages_make(&p);
+	pages_start(&p, json_pack("{s:{s:i, s:i, s:i}}", "page-sizes", "pc.ram", 4096, "gone", 1 << 21,
+				  "vga.vram", 1 << 21));
+	assert_job_error(&p.peer, "Unsupported", "vga.vram", MOVER_EXIT_ERROR);
+	/* QEMU was told nothing. */
+	assert_int_equal(fake_destination_next(&p.qemu, 20000), DEST_CLOSED);
+	pages_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +320,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_obeyed_is_refused),
 		cmocka_unit_test(damage_is_told_with_its_place),
 		cmocka_unit_test(it_needs_a_listening_socket),
+		cmocka_unit_test(huge_pages_are_refused_by_name),
 	};
 
 	return run_mover_tests("mover_pages", tests, TP_N(tests));
