@@ -156,7 +156,7 @@ def test_definitions_last(s):
 
 
 def test_two_pools(s):
-    """The spec and the argument choose; a pool in use is not forgotten; a quota below use is refused."""
+    """Spec and argument choose; a pool in use is not forgotten; a quota below use is refused."""
     fast, big = folder(s, "fast"), folder(s, "big")
     s.start()
     define(s, "fast", fast)
@@ -281,8 +281,8 @@ def hang(s, path):
 def test_hangs(s):
     """One that hangs is missing, blocks nobody, and is as before when it answers again."""
     path = folder(s, "stuck")
-    # The leak sanitizer would stop all threads, and so wait for the one that hangs, which keeps what
-    # it works with.
+    # The leak sanitizer would stop all threads, and so wait for the one that hangs, which keeps
+    # what it works with.
     s.daemon.env = {"ASAN_OPTIONS": "detect_leaks=0:exitcode=77"}
     s.start()
     define(s, "stuck", path)
@@ -318,10 +318,11 @@ def test_hangs(s):
     equal(reply["error"]["class"], "Timeout", f"{reply}")
     check(time.monotonic() - asked < 14, "the definition was not answered in time")
     equal([i["state"] for i in saved.images()], ["unavailable"])
-    error = quick("vm-restore", lambda: s.client.err("vm-restore", "IOError", name="saved", wait=True), 5)
+    error = quick("vm-restore", lambda: s.client.err("vm-restore", "IOError", name="saved",
+                                                     wait=True), 5)
     matches(error.desc, "does not answer", "the error")
-    error = quick("vm-hibernate", lambda: s.client.err("vm-hibernate", "IOError", name="vm", pool="stuck",
-                                                       wait=True), 5)
+    quick("vm-hibernate", lambda: s.client.err("vm-hibernate", "IOError", name="vm", pool="stuck",
+                                               wait=True), 5)
     vm.went_on(before, 2000)
     # It ends and starts all the same.
     start = time.monotonic()
@@ -341,12 +342,13 @@ def test_hangs(s):
 
 
 def test_two_daemons(s):
-    """One pool, two engines: the second cannot even see the image; it has the pool after the first."""
+    """The second engine of a pool cannot even see its image; it has the pool after the first."""
     vm = s.boot(disk=False, memory="128M")
     before = vm.tick()
     vm.hibernate()
     image = vm.images()[0]["id"]
-    other = s.new_daemon(s.path("other"), pools={"default": s.path("other/pool"), "shared": s.daemon.pool})
+    other = s.new_daemon(s.path("other"), pools={"default": s.path("other/pool"),
+                                                 "shared": s.daemon.pool})
     os.makedirs(s.path("other"))
     other.start()
     with Client(other.socket) as client:
@@ -358,7 +360,8 @@ def test_two_daemons(s):
         error = client.err("pool-define", "Busy", name="again", path=s.daemon.pool)
         matches(error.desc, f"process {s.daemon.pid} ", "the words")
         client.cmd("vm-define", name="vm", spec=vm.spec)
-        client.err("vm-restore", ("NotFound", "IOError"), name="vm", image=image, allow=["other-vm"], wait=True)
+        client.err("vm-restore", ("NotFound", "IOError"), name="vm", image=image,
+                   allow=["other-vm"], wait=True)
         equal(client.cmd("query-vm", name="vm")["state"], "shutoff")
         vm.restore()
         vm.went_on(before)
@@ -368,7 +371,7 @@ def test_two_daemons(s):
         poll(lambda: shared()["state"] == "ok", 15, "the pool taken over")
         s.daemon.start()
         matches(pool(s, "default")["message"], f"in use by process {other.pid} ", "the message")
-        error = s.client.err("vm-restore", "IOError", name="vm", wait=True)
+        s.client.err("vm-restore", "IOError", name="vm", wait=True)
         vm.expect("hibernated/save")
         client.cmd("vm-undefine", name="vm", images="keep")
     other.stop()
