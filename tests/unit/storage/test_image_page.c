@@ -3,6 +3,7 @@
 #include "image_test.h"
 
 #include "storage/image_page.h"
+#include "storage/image_raw.h"
 
 static struct image *open_small(struct small_image *t)
 {
@@ -149,12 +150,59 @@ static void a_last_record_that_contradicts_the_index_is_damage(void **state)
 	small_image_free(&t);
 }
 
+static void ranges_of_the_raw_stream(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct small_image t;
+	struct image *img;
+
+	(void)state;
+	small_image_make(&t);
+	img = open_small(&t);
+	/* Within a frame, over all frames, at the borders of one, nothing. */
+	for (unsigned i = 0; i < 4; i++) {
+		const uint64_t ranges[][2] = { { 15, 62 }, { 3, t.raw.len - 5 }, { t.frame_end[0], 25 },
+					       { t.raw.len, 0 } };
+		tp_autobuf struct tp_buf out = TP_BUF_INIT(1 << 20);
+
+		if (!image_raw_read(img, ranges[i][0], ranges[i][1], &out, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(out.len, ranges[i][1]);
+		if (out.len > 0)
+			assert_memory_equal(out.data, t.raw.data + ranges[i][0], out.len);
+	}
+	image_close(img);
+	small_image_free(&t);
+}
+
+static void ranges_are_bounded(void **state)
+{
+	tp_autobuf struct tp_buf out = TP_BUF_INIT(100);
+	struct tp_error err = TP_ERROR_INIT, limit = TP_ERROR_INIT;
+	struct small_image t;
+	struct image *img;
+
+	(void)state;
+	small_image_make(&t);
+	img = open_small(&t);
+	assert_false(image_raw_read(img, t.raw.len - 10, 11, &out, &err));
+	assert_int_equal(err.code, TP_ECORRUPT);
+	assert_false(image_raw_read(img, UINT64_MAX, 2, &out, NULL));
+	assert_false(image_raw_read(img, 0, 101, &out, &limit));
+	assert_int_equal(limit.code, TP_ELIMIT);
+	assert_int_equal(out.len, 0);
+	image_close(img);
+	small_image_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_page_has_its_class_and_frame),
 		cmocka_unit_test(a_frame_holds_what_was_not_overwritten),
 		cmocka_unit_test(the_last_record_of_a_page_wins),
+		cmocka_unit_test(ranges_of_the_raw_stream),
+		cmocka_unit_test(ranges_are_bounded),
 		cmocka_unit_test(a_last_record_that_contradicts_the_index_is_damage),
 	};
 
