@@ -50,22 +50,26 @@ def test_lazily_restored(s):
     check("pc.ram" in ranges[0]["working-set"]["blocks"], f"blocks: {ranges}")
 
 
-@version
-def test_page_server_killed(s):
-    """Killed twice in the middle: another one goes on where it was."""
+def another(s, qemu, image, **request):
+    """A page server for a QEMU whose one is gone."""
+    qemu.event("MIGRATION", status="postcopy-paused")
+    # All is prepared before QEMU hears of it: QEMU 7.2 does not survive a half of it.
+    server = Server(s, image, qemu.folder, recover=True, **request)
+    server.state("waiting")
+    with qemu.recover() as stream:
+        server.send({"stream": {}}, [stream.fileno()])
+    return server
+
+
+def killed(s, times, bandwidth):
     vm, arguments, image, before, total = saved(s)
-    with restoring(s, vm, arguments, image, bandwidth=4 << 20) as (qemu, server):
+    with restoring(s, vm, arguments, image, bandwidth=bandwidth) as (qemu, server):
         server.state("serving")
         qemu.qmp("cont")
         vm.went_on(before)
-        for _ in range(2):
+        for _ in range(times):
             os.kill(server.pid, signal.SIGKILL)
-            qemu.event("MIGRATION", status="postcopy-paused")
-            # All is prepared before QEMU hears of it: QEMU 7.2 does not survive a half of it.
-            server = Server(s, image, qemu.folder, recover=True, bandwidth=4 << 20)
-            server.state("waiting")
-            with qemu.recover() as stream:
-                server.send({"stream": {}}, [stream.fileno()])
+            server = another(s, qemu, image, bandwidth=bandwidth)
             sent = server.state("serving")["pages-sent"]
             check(sent > 0, "nothing is known to have come")
             qemu.event("MIGRATION", status="postcopy-active")
@@ -76,6 +80,18 @@ def test_page_server_killed(s):
         vm.verify(total)
         equal(done["pages-left"], 0)
         check(done["pages-sent"] == done["pages"], f"pages: {done}")
+
+
+@version
+def test_page_server_killed(s):
+    """Killed twice in the middle: another one goes on where it was."""
+    killed(s, 2, 4 << 20)
+
+
+@version
+@slow
+def test_page_server_killed_ten_times(s):
+    killed(s, 10, 1 << 20)
 
 
 @version
@@ -114,12 +130,7 @@ def test_stopped_page_server(s):
         server.send({"stop": {}})
         check(server.expect("done")["pages-left"] > 0, "all came")
         equal(server.wait(), 0, "status of the page server")
-        qemu.event("MIGRATION", status="postcopy-paused")
-        server = Server(s, image, qemu.folder, recover=True)
-        server.state("waiting")
-        with qemu.recover() as stream:
-            server.send({"stream": {}}, [stream.fileno()])
-        server.expect("done")
+        another(s, qemu, image).expect("done")
         vm.verify(total)
 
 
