@@ -24,11 +24,10 @@
 #include "base/tp_json.h"
 #include "base/tp_log.h"
 #include "base/tp_size.h"
-#include "base/tp_time.h"
-#include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/pool_job.h"
 #include "engine/room.h"
+#include "engine/vm_condition.h"
 #include "engine/vm_runtime.h"
 
 TP_LOG_SOURCE("engine.standing");
@@ -47,19 +46,13 @@ struct standing {
 	bool asking;			/* QEMU, for its memory */
 	char pool[TP_NAME_MAX + 1];	/* where `held` is */
 	uint64_t held;			/* bytes */
-	const char *status, *reason;	/* of the condition */
-	char message[TP_TEXT_SIZE];
-	uint64_t since_us;
+	struct vm_condition condition;
 };
 
 static struct standing *standing_of(struct vm *vm)
 {
-	if (!vm->standing) {
+	if (!vm->standing)
 		vm->standing = calloc(1, sizeof(*vm->standing));
-		if (vm->standing)
-			*vm->standing = (struct standing){ .status = "Unknown", .reason = "Pending",
-							   .since_us = tp_now_us() };
-	}
 	return vm->standing;
 }
 
@@ -99,37 +92,18 @@ static const char *saved_in(const struct vm *vm, const char *pool)
 
 json_t *standing_condition(const struct vm *vm)
 {
-	const struct standing *s = vm->standing;
-	char at[TP_TIME_TEXT];
+	static const struct vm_condition none;
 
 	if (!wanted(vm))
 		return NULL;
-	return json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", "StorageReserved", "status",
-			 s ? s->status : "Unknown", "reason", s ? s->reason : "Pending", "message",
-			 s ? s->message : "", "last-transition",
-			 tp_time_format(s ? s->since_us : vm->since_us, at));
+	return vm_condition_json(vm, vm->standing ? &vm->standing->condition : &none, "StorageReserved");
 }
 
-/* status and reason: literals. */
+/* status and reason: literals. No room is wanted by now: nobody asks. */
 static void set_condition(struct vm *vm, const char *status, const char *reason, const char *message)
 {
-	struct standing *s = vm->standing;
-	bool same = strcmp(s->status, status) == 0, told = same && strcmp(s->reason, reason) == 0;
-	json_t *data;
-
-	if (!wanted(vm))
-		return;		/* by now */
-	if (!same)
-		s->since_us = tp_now_us();
-	s->status = status;
-	s->reason = reason;
-	snprintf(s->message, sizeof(s->message), "%s", message);
-	if (told)
-		return;
-	tp_info("vm=%s StorageReserved %s/%s %s", vm->name, status, reason, message);
-	data = standing_condition(vm);
-	tp_json_set_str(data, "vm", vm->name);
-	api_event(vm->t, "CONDITION", vm->name, false, data);
+	if (wanted(vm))
+		vm_condition_set(vm, &vm->standing->condition, "StorageReserved", status, reason, message);
 }
 
 /* --- held --- */
