@@ -57,6 +57,8 @@ struct ruleset {
 
 void mover_priority_set(enum mover_priority p)
 {
+	if (p == MOVER_GUEST)
+		return;
 	setpriority(PRIO_PROCESS, 0, p == MOVER_URGENT ? URGENT_NICE : BACKGROUND_NICE);
 	syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		p == MOVER_URGENT ? URGENT_IOPRIO : BACKGROUND_IOPRIO);

@@ -15,6 +15,7 @@
 #include "base/tp_error.h"
 
 enum mover_priority {
+	MOVER_GUEST,		/* a running guest stands still for it: as the engine's own */
 	MOVER_URGENT,		/* a VM or a person waits for it */
 	MOVER_BACKGROUND,	/* nobody does: {"background": true} */
 };

@@ -43,24 +43,26 @@
 /*
  * @fds: exactly these descriptors
  * @run: NULL: the job is another program
+ * @priority: without "background"
  */
 struct job {
 	const char *name;
 	const char *fds[4];
 	void (*run)(const struct mover_request *r, struct control *c);
+	enum mover_priority priority;
 };
 
 static const struct job jobs[] = {
-	{ "save", { "stream", "image" }, job_save },
-	{ "load", { "stream", "image" }, job_load },
-	{ "page-server", { "?stream", "image", "listener" }, job_page_server },
-	{ "verify", { "image" }, job_verify },
-	{ "copy", { "source", "image" }, job_copy },
-	{ "launch", { NULL }, NULL },
-	{ "hook", { NULL }, NULL },
-	{ "tool", { NULL }, NULL },
+	{ "save", { "stream", "image" }, job_save, MOVER_URGENT },
+	{ "load", { "stream", "image" }, job_load, MOVER_URGENT },
+	{ "page-server", { "?stream", "image", "listener" }, job_page_server, MOVER_GUEST },
+	{ "verify", { "image" }, job_verify, MOVER_URGENT },
+	{ "copy", { "source", "image" }, job_copy, MOVER_URGENT },
+	{ "launch", { NULL }, NULL, MOVER_URGENT },
+	{ "hook", { NULL }, NULL, MOVER_URGENT },
+	{ "tool", { NULL }, NULL, MOVER_URGENT },
 #ifdef TP_FAULTS
-	{ "selftest-sandbox", { NULL }, job_selftest_sandbox },
+	{ "selftest-sandbox", { NULL }, job_selftest_sandbox, MOVER_URGENT },
 #endif
 };
 
@@ -126,7 +128,7 @@ static void run_data_job(const struct job *job, const struct mover_request *r, s
 	if (cgroup && !mover_join_cgroup(cgroup, err))
 		return;
 	detach();
-	mover_priority_set(background ? MOVER_BACKGROUND : MOVER_URGENT);
+	mover_priority_set(background ? MOVER_BACKGROUND : job->priority);
 	c = control_open(MOVER_CONTROL_FD, err);
 	if (c)
 		run_sandboxed(job, r, c);

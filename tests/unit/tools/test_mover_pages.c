@@ -2,6 +2,7 @@
 /* test_mover_pages.c - Job page-server by the real program: its engines come and go, it stays */
 #include "mover_test.h"
 
+#include <sys/resource.h>
 #include <sys/un.h>
 
 #include "fake/fake_destination.h"
@@ -169,6 +170,8 @@ static void its_engines_come_and_go(void **state)
 	pages_start(&p, json_pack("{s:i}", "bandwidth", 1));
 	load(&p);
 	await_state(&p, "serving");
+	/* A guest stands still for it: it is no nicer than we are. */
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)p.peer.pid), getpriority(PRIO_PROCESS, 0));
 	mover_peer_close(&p.peer);
 	/* Nobody listens: requests are served. */
 	fake_destination_request(&p.qemu, 700);
