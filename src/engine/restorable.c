@@ -10,6 +10,7 @@
 #include "base/tp_json.h"
 #include "engine/engine.h"
 #include "engine/launch.h"
+#include "engine/pool_job.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 #include "engine/vm_condition.h"
@@ -25,7 +26,6 @@ struct restorable {
 struct look {
 	struct torpor *t;
 	char vm[TP_NAME_MAX + 1];
-	struct job *job;
 };
 
 json_t *restorable_condition(const struct vm *vm)
@@ -67,16 +67,15 @@ static bool program_there(const char *name)
 	return false;
 }
 
-static bool look_run(void *arg, struct tp_error *err)
+static bool look_run(struct job *j, struct tp_error *err)
 {
-	struct look *l = arg;
 	const char *binary;
 
-	if (!restore_look(l->job, err))
+	if (!restore_look(j, err))
 		return false;
-	binary = tp_json_str(tp_json_path(l->job->out, "manifest.launch"), "binary");
+	binary = tp_json_str(tp_json_path(j->out, "manifest.launch"), "binary");
 	if (binary && !program_there(binary))
-		blocker_add(json_object_get(l->job->out, "blockers"), "QemuMissing", NULL,
+		blocker_add(json_object_get(j->out, "blockers"), "QemuMissing", NULL,
 			    "its QEMU, %s, is not there", binary);
 	return true;
 }
@@ -112,11 +111,11 @@ static void found(struct vm *vm, const struct job *job, const struct tp_error *e
 		set(vm, "True", "Ok", "");
 }
 
-static void look_done(void *arg, const struct tp_error *err)
+static void look_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct look *l = arg;
 	struct vm *vm = vm_find(l->t, l->vm);
-	const char *id = tp_json_str(l->job->in, "id");
+	const char *id = tp_json_str(job->in, "id");
 	const char *own = vm ? vm_image_id(vm) : NULL;
 
 	if (vm && vm->restorable) {
@@ -126,11 +125,8 @@ static void look_done(void *arg, const struct tp_error *err)
 		if (again)
 			restorable_check(vm);
 		else if (!dropped && vm->state == VM_HIBERNATED && own && strcmp(own, id) == 0)
-			found(vm, l->job, err);
+			found(vm, job, err);
 	}
-	json_decref(l->job->base.error_data);
-	l->job->base.error_data = NULL;
-	l->job->base.free(&l->job->base);
 	free(l);
 }
 
@@ -157,11 +153,8 @@ static bool look(struct vm *vm, struct engine_pool *p)
 		return false;
 	l->t = vm->t;
 	snprintf(l->vm, sizeof(l->vm), "%s", vm->name);
-	l->job = job_new(restore_look, look_input(vm), p, NULL);
-	if (l->job && io_worker_submit(engine_pool_worker(p), look_run, look_done, l, NULL))
+	if (pool_job(p, look_run, look_input(vm), look_done, l, NULL))
 		return true;
-	if (l->job)
-		l->job->base.free(&l->job->base);
 	free(l);
 	return false;
 }

@@ -11,6 +11,7 @@
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/pool_job.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 #include "engine/vm_image.h"
@@ -21,22 +22,14 @@ TP_LOG_SOURCE("engine.retain");
 
 struct removal {
 	struct torpor *t;
-	struct job *job;
 	char pool[TP_NAME_MAX + 1];
 	const char *reason;		/* literal */
 };
 
-static bool removal_run(void *arg, struct tp_error *err)
+static void removal_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct removal *r = arg;
-
-	return image_drop(r->job, err);
-}
-
-static void removal_done(void *arg, const struct tp_error *err)
-{
-	struct removal *r = arg;
-	const char *id = tp_json_str(r->job->in, "id");
+	const char *id = tp_json_str(job->in, "id");
 	struct engine_pool *p = pools_find(r->t->pools, r->pool);
 	json_t *entry = p ? json_object_get(engine_pool_images(p), id) : NULL;
 
@@ -48,7 +41,6 @@ static void removal_done(void *arg, const struct tp_error *err)
 		tp_info("image %s in pool %s was deleted: %s", id, r->pool, r->reason);
 	if (!err && p)
 		pools_image_gone(r->t->pools, p, id, r->reason);
-	r->job->base.free(&r->job->base);
 	free(r);
 }
 
@@ -65,15 +57,11 @@ static void remove_image(struct torpor *t, struct engine_pool *p, json_t *entry,
 	r->t = t;
 	r->reason = reason;
 	snprintf(r->pool, sizeof(r->pool), "%s", engine_pool_name(p));
-	r->job = job_new(image_drop, json_pack("{s:O, s:O}", "id", json_object_get(entry, "id"), "vm",
-					       json_object_get(entry, "vm")), p, NULL);
-	if (r->job && io_worker_submit(engine_pool_worker(p), removal_run, removal_done, r, NULL)) {
+	if (pool_job(p, image_drop, json_pack("{s:O, s:O}", "id", json_object_get(entry, "id"), "vm",
+					      json_object_get(entry, "vm")), removal_done, r, NULL))
 		tp_json_set(entry, "removing", json_true());
-		return;
-	}
-	if (r->job)
-		r->job->base.free(&r->job->base);
-	free(r);
+	else
+		free(r);
 }
 
 /* --- kept images --- */

@@ -8,6 +8,7 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/pool_job.h"
 #include "engine/steps.h"
 #include "engine/restore.h"
 #include "engine/retain.h"
@@ -51,24 +52,15 @@ void api_query_images(struct api_call *call)
 struct deletion {
 	struct torpor *t;
 	struct api_call *call;
-	struct job *job;
 	char pool[TP_NAME_MAX + 1];
 	void (*done)(struct api_call *call, void *arg, const struct tp_error *err);
 	void *arg;
 };
 
-static bool delete_run(void *arg, struct tp_error *err)
+static void delete_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct deletion *d = arg;
-
-	return image_drop(d->job, err);
-}
-
-static void delete_done(void *arg, const struct tp_error *err)
-{
-	struct deletion *d = arg;
-
-	const char *id = tp_json_str(d->job->in, "id");
+	const char *id = tp_json_str(job->in, "id");
 	struct engine_pool *p = pools_find(d->t->pools, d->pool);
 
 	if (!err && p)
@@ -77,7 +69,6 @@ static void delete_done(void *arg, const struct tp_error *err)
 	if (!err && !pools_image(d->t->pools, id, NULL))
 		retain_drop_copies(d->t, id);
 	d->done(d->call, d->arg, err);
-	d->job->base.free(&d->job->base);
 	free(d);
 }
 
@@ -108,14 +99,11 @@ bool image_delete_async(struct api_call *call, const char *id, const char *pool,
 		return tp_fail_nomem(err);
 	*d = (struct deletion){ .t = t, .call = call, .done = done, .arg = arg };
 	snprintf(d->pool, sizeof(d->pool), "%s", engine_pool_name(p));
-	d->job = job_new(image_drop, json_pack("{s:s, s:O}", "id", id, "vm", json_object_get(entry, "vm")), p,
-			 err);
-	if (d->job && io_worker_submit(engine_pool_worker(p), delete_run, delete_done, d, err))
+	if (pool_job(p, image_drop, json_pack("{s:s, s:O}", "id", id, "vm", json_object_get(entry, "vm")),
+		     delete_done, d, err))
 		return true;
-	if (d->job)
-		d->job->base.free(&d->job->base);
 	free(d);
-	return tp_fail_nomem(err);
+	return false;
 }
 
 static bool is_busy(struct torpor *t, const char *id, struct tp_error *err, json_t **data)

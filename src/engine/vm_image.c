@@ -11,38 +11,29 @@
 #include "base/tp_proc.h"
 #include "base/tp_time.h"
 #include "engine/engine.h"
+#include "engine/pool_job.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 
 TP_LOG_SOURCE("engine.image");
 
 struct image_task {
-	struct job *job;
 	struct torpor *t;
 	void (*done)(void *arg, const struct tp_error *err);
 	void *arg;
-	void (*after)(struct image_task *task);		/* on success, on the loop */
+	void (*after)(struct torpor *t, const json_t *in);	/* on success, on the loop */
 };
 
-static bool task_run(void *arg, struct tp_error *err)
-{
-	struct image_task *task = arg;
-
-	return task->job->fn(task->job, err);
-}
-
-static void task_done(void *arg, const struct tp_error *err)
+static void task_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct image_task *task = arg;
 
 	if (err)
-		tp_warn("image %s: %s", tp_json_str(task->job->in, "id"), err->text);
+		tp_warn("image %s: %s", tp_json_str(job->in, "id"), err->text);
 	else if (task->after)
-		task->after(task);
+		task->after(task->t, job->in);
 	if (task->done)
 		task->done(task->arg, err);
-	json_decref(task->job->base.error_data);
-	task->job->base.free(&task->job->base);
 	free(task);
 }
 
@@ -56,8 +47,8 @@ static json_t *own_image(struct vm *vm)
 }
 
 static bool submit(struct vm *vm, bool (*fn)(struct job *j, struct tp_error *err), json_t *in_owned,
-		   void (*after)(struct image_task *task), void (*done)(void *arg, const struct tp_error *err),
-		   void *arg, struct tp_error *err)
+		   void (*after)(struct torpor *t, const json_t *in),
+		   void (*done)(void *arg, const struct tp_error *err), void *arg, struct tp_error *err)
 {
 	const char *pool = tp_json_str(in_owned, "pool");
 	struct engine_pool *p = pools_need(vm->t->pools, pool ? pool : "", err);
@@ -68,11 +59,8 @@ static bool submit(struct vm *vm, bool (*fn)(struct job *j, struct tp_error *err
 		return p ? tp_fail_nomem(err) : false;
 	}
 	*task = (struct image_task){ .t = vm->t, .done = done, .arg = arg, .after = after };
-	task->job = job_new(fn, in_owned, p, err);
-	if (task->job && io_worker_submit(engine_pool_worker(p), task_run, task_done, task, err))
+	if (pool_job(p, fn, in_owned, task_done, task, err))
 		return true;
-	if (task->job)
-		task->job->base.free(&task->job->base);
 	free(task);
 	return false;
 }
@@ -101,13 +89,13 @@ void vm_image_forget(struct vm *vm)
  * The rest says "hibernated" at once; "give-back" stays in it until the mark in the pool is gone, so
  * that neither an absent pool nor the daemon's end leaves an image that is never offered again.
  */
-static void given_back(struct image_task *task)
+static void given_back(struct torpor *t, const json_t *in)
 {
-	struct vm *vm = vm_find(task->t, tp_json_str(task->job->in, "of"));
+	struct vm *vm = vm_find(t, tp_json_str(in, "of"));
 	const char *own = vm ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
-	const char *id = tp_json_str(task->job->in, "id");
+	const char *id = tp_json_str(in, "id");
 
-	pools_image_state(task->t->pools, id, "complete");
+	pools_image_state(t->pools, id, "complete");
 	if (!own || strcmp(own, id) != 0 || !json_object_get(vm->rest, "give-back"))
 		return;
 	vm_rest_set(vm, "give-back", NULL);
@@ -252,9 +240,9 @@ bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error 
 	return vm->marking;
 }
 
-static void dropped(struct image_task *task)
+static void dropped(struct torpor *t, const json_t *in)
 {
-	pools_image_drop(task->t->pools, NULL, tp_json_str(task->job->in, "id"));
+	pools_image_drop(t->pools, NULL, tp_json_str(in, "id"));
 }
 
 void vm_image_ran(struct vm *vm)
@@ -394,11 +382,11 @@ bool vm_image_let_go(struct vm *vm, void (*done)(void *arg, const struct tp_erro
 	return discard(vm, false, done, arg, err);
 }
 
-static void discarded_at_last(struct image_task *task)
+static void discarded_at_last(struct torpor *t, const json_t *in)
 {
-	struct vm *vm = vm_find(task->t, tp_json_str(task->job->in, "of"));
+	struct vm *vm = vm_find(t, tp_json_str(in, "of"));
 
-	dropped(task);
+	dropped(t, in);
 	if (vm) {
 		vm_rest_set(vm, "discarding", NULL);
 		vm_rest_save(vm);
