@@ -248,10 +248,12 @@ static enum op_verdict create_copy_undo(struct op *op, const struct op_event *ev
 static enum op_verdict start_mover(struct op *op)
 {
 	struct image_move *m = op_data(op);
-	int fds[2] = { TP_STEAL_FD(m->source_fd), TP_STEAL_FD(m->copy_fd) };
 	json_t *request = json_pack("{s:s, s:[s, s], s:O}", "job", "copy", "fds", "source", "image", "footer",
 				    json_object_get(m->manifest, "footer"));
+	int fds[2];
 
+	fds[0] = TP_STEAL_FD(m->source_fd);
+	fds[1] = TP_STEAL_FD(m->copy_fd);
 	mover_fault(op, request);
 	op_hold(op, OP_RES_MOVER);
 	return op_mover_start(op, request, fds, 2);

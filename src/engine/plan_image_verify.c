@@ -185,13 +185,13 @@ static enum op_verdict open_image(struct op *op, const struct op_event *ev)
 static enum op_verdict start_mover(struct op *op)
 {
 	struct verification *v = op_data(op);
-	int fds[1] = { TP_STEAL_FD(v->image_fd) };
+	int fd = TP_STEAL_FD(v->image_fd);
 	json_t *request = json_pack("{s:s, s:[s], s:i, s:b}", "job", "verify", "fds", "image", "threads", 0,
 				    "background", 1);
 
 	mover_fault(op, request);
 	op_hold(op, OP_RES_MOVER);
-	return op_mover_start(op, request, fds, 1);
+	return op_mover_start(op, request, &fd, 1);
 }
 
 static enum op_verdict compare(struct op *op, const json_t *found)

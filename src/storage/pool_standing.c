@@ -86,7 +86,10 @@ static int open_or_make(int vmfd, bool *made, struct tp_error *err)
  */
 static bool cut(int fd, uint64_t bytes)
 {
-	return ftruncate(fd, (off_t)bytes) == 0 && ftruncate(fd, (off_t)bytes) == 0;
+	for (int i = 0; i < 2; i++)
+		if (ftruncate(fd, (off_t)bytes) != 0)
+			return false;
+	return true;
 }
 
 /* As it was: an allocation that failed may have taken what there was. */
