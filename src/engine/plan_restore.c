@@ -42,6 +42,7 @@ static void data_free(void *data)
 	struct restore *r = data;
 
 	json_decref(r->manifest);
+	json_decref(r->damage);
 	step_fd_close(&r->image_fd);
 	step_fd_close(&r->qemu_end);
 }
@@ -164,6 +165,7 @@ static enum op_verdict load_failed(struct op *op, const json_t *said)
 		return qemu_failed(op, &r->failed);
 	if (err.code != TP_ECORRUPT)
 		return OP_WAIT;		/* the runner fails with the mover's own words */
+	restore_damaged(op, err.text);
 	tp_prefix(&err, "image %s", id);
 	return op_fail_error(op, &err, json_pack("{s:s, s:s}", "image", id, "where", where ? where : "memory.zst"));
 }

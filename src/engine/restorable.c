@@ -17,6 +17,7 @@
 #include "engine/vm_image.h"
 
 #define TYPE "Restorable"
+#define NOT_HIBERNATED "the VM is not hibernated"
 
 struct restorable {
 	struct vm_condition condition;
@@ -30,9 +31,15 @@ struct look {
 
 json_t *restorable_condition(const struct vm *vm)
 {
-	static const struct vm_condition none;
+	struct vm_condition none = { .status = NULL };
 
-	return vm_condition_json(vm, vm->restorable ? &vm->restorable->condition : &none, TYPE);
+	if (vm->restorable && vm->restorable->condition.status)
+		return vm_condition_json(vm, &vm->restorable->condition, TYPE);
+	/* Nobody has looked, as it has had no operation yet. */
+	if (vm->state != VM_HIBERNATED)
+		none = (struct vm_condition){ .status = "False", .reason = "NotHibernated", .message = NOT_HIBERNATED,
+					      .since_us = vm->since_us };
+	return vm_condition_json(vm, &none, TYPE);
 }
 
 void restorable_free(struct vm *vm)
@@ -111,12 +118,30 @@ static void found(struct vm *vm, const struct job *job, const struct tp_error *e
 		set(vm, "True", "Ok", "");
 }
 
+/* Also where the pool went while it was looked at: what it says of itself is what counts. */
+static bool still_said(struct vm *vm, const struct job *job)
+{
+	const char *own = vm_image_id(vm), *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
+
+	return vm->state == VM_HIBERNATED && own && strcmp(own, tp_json_str(job->in, "id")) == 0 && pool &&
+	       pools_need(vm->t->pools, pool, NULL);
+}
+
+void restorable_seen(struct vm *vm, const struct job *look, const struct tp_error *err)
+{
+	if (!vm->restorable || !still_said(vm, look) || (err && err->code == TP_ECANCELLED))
+		return;
+	/* It did not look for the QEMU, which is the last that could be in the way. */
+	if (err || json_array_size(json_object_get(look->out, "blockers")))
+		found(vm, look, err);
+	else
+		restorable_check(vm);
+}
+
 static void look_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct look *l = arg;
 	struct vm *vm = vm_find(l->t, l->vm);
-	const char *id = tp_json_str(job->in, "id");
-	const char *own = vm ? vm_image_id(vm) : NULL;
 
 	if (vm && vm->restorable) {
 		bool again = vm->restorable->again, dropped = err && err->code == TP_ECANCELLED;
@@ -124,7 +149,7 @@ static void look_done(struct job *job, const struct tp_error *err, void *arg)
 		vm->restorable->looking = vm->restorable->again = false;
 		if (again)
 			restorable_check(vm);
-		else if (!dropped && vm->state == VM_HIBERNATED && own && strcmp(own, id) == 0)
+		else if (!dropped && still_said(vm, job))
 			found(vm, job, err);
 	}
 	free(l);
@@ -171,7 +196,7 @@ void restorable_check(struct vm *vm)
 	if (!vm->restorable || vm->op || vm->t->closing)
 		return;
 	if (vm->state != VM_HIBERNATED || !pool) {
-		set(vm, "False", "NotHibernated", "the VM is not hibernated");
+		set(vm, "False", "NotHibernated", NOT_HIBERNATED);
 		return;
 	}
 	p = pools_need(vm->t->pools, pool, &why);

@@ -11,12 +11,16 @@
 
 #include <jansson.h>
 
+struct job;
 struct torpor;
+struct tp_error;
 struct vm;
 
 void restorable_check(struct vm *vm);		/* soon; once more if one is on its way */
 void restorable_check_all(struct torpor *t);
 void restorable_image_changed(struct torpor *t, const char *image);	/* VMs whose state it is */
+/* A restore to which nothing was allowed has looked: what it says, the condition says, too. */
+void restorable_seen(struct vm *vm, const struct job *look, const struct tp_error *err);
 json_t *restorable_condition(const struct vm *vm);	/* new */
 void restorable_free(struct vm *vm);
 

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/guest_disks.h"
 #include "engine/launch.h"
+#include "engine/restorable.h"
 #include "engine/spec.h"
 #include "engine/steps.h"
 #include "engine/vm_image.h"
@@ -63,15 +64,46 @@ static void stale_text(const json_t *stale, char *text, size_t size)
 	tp_text_clean(text);	/* cut, it may end inside a character, which JSON refuses */
 }
 
+/* It, or a file of its chain, is not there: no QEMU could open it. */
+static bool is_missing(const json_t *change)
+{
+	const char *how = tp_json_str(change, "how"), *part = tp_json_str(json_object_get(change, "part"), "how");
+
+	return (how && strcmp(how, "missing") == 0) || (part && strcmp(part, "missing") == 0);
+}
+
+static json_t *missing_of(const json_t *stale)
+{
+	json_t *list = json_array(), *change;
+	size_t i;
+
+	json_array_foreach(stale, i, change)
+		if (is_missing(change))
+			json_array_append(list, change);
+	return list;
+}
+
+static void refuse_missing(struct job *j, json_t *missing)
+{
+	char text[512];
+
+	stale_text(missing, text, sizeof(text));
+	blocker_add(json_object_get(j->out, "blockers"), "StaleState", json_pack("{s:O}", "disks", missing),
+		    "%s. Put it back, or discard the image: what is not there cannot be allowed", text);
+}
+
 static bool check_disks(struct job *j, const json_t *manifest, struct tp_error *err)
 {
 	json_t *found = guest_disks_compare(manifest, json_object_get(j->in, "declared")), *stale;
+	tp_autojson json_t *missing = missing_of(json_object_get(found, "stale"));
 	char text[512];
 
-	if (!tp_json_set(j->out, "disks", found))
+	if (!tp_json_set(j->out, "disks", found) || !missing)
 		return tp_fail_nomem(err);
 	stale = json_object_get(found, "stale");
-	if (!json_array_size(stale) || tp_json_bool(j->in, "stale-disks", false))
+	if (json_array_size(missing))
+		refuse_missing(j, missing);
+	if (json_array_size(stale) == json_array_size(missing) || tp_json_bool(j->in, "stale-disks", false))
 		return true;
 	stale_text(stale, text, sizeof(text));
 	blocker_add(json_object_get(j->out, "blockers"), "StaleState", json_pack("{s:O}", "disks", stale),
@@ -276,12 +308,14 @@ static bool takes_keep(struct op *op, const struct restore *r)
 /* What refuses nothing, or was allowed to. */
 static void tell_disks(struct op *op, const json_t *found)
 {
+	bool allowed = restore_allowed(op, "stale-disks");
 	json_t *disk;
 	size_t i;
 
-	json_array_foreach(json_object_get(found, "stale"), i, disk)
-		op_warn(op, "disk %s (%s) is not as it was when the memory was saved: %s: allowed",
-			tp_json_str(disk, "disk"), tp_json_str(disk, "file"), tp_json_str(disk, "detail"));
+	json_array_foreach(allowed ? json_object_get(found, "stale") : NULL, i, disk)
+		if (!is_missing(disk))
+			op_warn(op, "disk %s (%s) is not as it was when the memory was saved: %s: allowed",
+				tp_json_str(disk, "disk"), tp_json_str(disk, "file"), tp_json_str(disk, "detail"));
 	json_array_foreach(json_object_get(found, "unproven"), i, disk)
 		op_warn(op, "disk %s (%s): whether it is as it was when the memory was saved cannot be verified: %s",
 			tp_json_str(disk, "disk"), tp_json_str(disk, "file"), tp_json_str(disk, "detail"));
@@ -302,10 +336,14 @@ enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
 		r->image_fd = r->qemu_end = -1;
 		if (!choose_image(op, &err))
 			return op_fail_error(op, &err, NULL);
-		return step_job(op, restore_look, verify_input(op), tp_json_str(restore_image(op), "pool"), 0);
+		return step_job(op, restore_look, verify_input(op), tp_json_str(restore_image(op), "pool"), OPQ_SHOW);
 	}
-	if (!job_of(ev))
+	if (ev->type != OP_IO)
 		return OP_WAIT;
+	if (job_of(ev) && !json_array_size(json_object_get(op_arguments(op), "allow")))
+		restorable_seen(op_vm_of(op), job_of(ev), ev->err);
+	if (ev->err)
+		return op_fail_error(op, ev->err, ev->error_data ? json_deep_copy(ev->error_data) : NULL);
 	out = job_of(ev)->out;
 	r->manifest = json_incref(json_object_get(out, "manifest"));
 	r->image_fd = TP_STEAL_FD(job_of(ev)->fd);
@@ -525,6 +563,7 @@ void restore_ended(struct op *op)
 	struct vm *vm = op_vm_of(op);
 	bool committed = op_committed(op) && !op_going_back(op);
 
+	restore_keep_damage(op);
 	if (committed && op_qemu_alive(op))
 		succeeded(op);
 	else if (committed)

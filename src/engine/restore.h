@@ -17,6 +17,7 @@ struct restore {
 	bool mover_done;
 	struct mig_info failed;		/* QEMU's word on a load that failed; the mover may know why */
 	double failed_at;		/* monotonic; 0: it has not */
+	json_t *damage;			/* the outcome to be put beside the image; NULL: none was found */
 	size_t nodes_done;		/* 10.0: activated so far */
 	int64_t clock_before;
 };
@@ -31,6 +32,9 @@ enum op_verdict restore_check_cpu(struct op *op, const struct op_event *ev);
 enum op_verdict restore_clock(struct op *op, const struct op_event *ev);
 enum op_verdict restore_delete(struct op *op, const struct op_event *ev);
 json_t *restore_unconsume_job(struct op *op);	/* new */
+/* The load met damage; kept beside the image at the restore's end, when nothing works with it any more. */
+void restore_damaged(struct op *op, const char *what);
+void restore_keep_damage(struct op *op);
 
 struct job;
 struct tp_error;

@@ -123,8 +123,10 @@ def test_stale_disk(s):
     vm.expect("hibernated/save")
     plan = s.client.cmd("vm-restore", name="vm", dry_run=True)
     equal((plan["ok"], plan["blockers"][0]["class"]), (False, "StaleState"))
+    equal(plan["warnings"], [], "nothing was allowed")
+    equal(restorable(vm), ("False", "StaleState"), "as the dry run has just said")
     record = vm.restore(allow=["stale-disks"])
-    check(record["warnings"], "no warning about the stale disk")
+    matches(record["warnings"][0], "disk0 .*: allowed")
     vm.went_on(before)
 
 
@@ -136,12 +138,28 @@ def test_missing_disk(s):
     error = s.client.err("vm-restore", ("StaleState", "NotFound", "IOError"), name="vm", wait=True)
     check("disk0" in error.desc, error.desc)
     vm.expect("hibernated/save")
+    plan = s.client.cmd("vm-restore", name="vm", allow=["stale-disks"], dry_run=True)
+    equal((plan["ok"], [b["class"] for b in plan["blockers"]], plan["warnings"]),
+          (False, ["StaleState"], []))
+    matches(plan["blockers"][0]["desc"], "disk0: missing: .*cannot be allowed")
+    equal(restorable(vm), ("False", "StaleState"))
     os.rename(vm.disk + ".away", vm.disk)
     vm.restore()
     vm.went_on(before)
 
 
-def damaged(s, vm, damage):
+def restorable(vm):
+    condition, = [c for c in vm.info()["conditions"] if c["type"] == "Restorable"]
+    return condition["status"], condition["reason"]
+
+
+def put_right(s, vm):
+    """An image in which a load met damage is corrupt until a verification finds it good."""
+    if vm.images()[0]["state"] == "corrupt":
+        s.client.cmd("image-verify", image=vm.images()[0]["id"], wait=True, seconds=90)
+
+
+def damaged(s, vm, damage, known=False):
     """The image with a damage is Corrupt, the VM still hibernated; the good one still restores."""
     path = vm.image_file()
     backup = s.path("backup")
@@ -154,9 +172,14 @@ def damaged(s, vm, damage):
         check("where" in error.data, f"no data.where: {error.data}")
         check(vm.images()[0]["id"] in error.desc, f"the image is not named: {error.desc}")
         vm.wait_state("hibernated/save")
+    if known:
+        s.daemon.restart(kill=True)
+        poll(lambda: vm.images()[0]["state"] == "corrupt", 10, "the damage that the load met")
+        poll(lambda: restorable(vm) == ("False", "Corrupt"), 10, "the condition")
     with open(backup, "rb") as good, open(path, "r+b") as file:
         shutil.copyfileobj(good, file)
         file.truncate(size)
+    put_right(s, vm)
 
 
 def flip(place):
@@ -174,7 +197,8 @@ def test_flipped_byte_in_the_middle(s):
     vm = s.boot()
     before = vm.tick()
     vm.hibernate()
-    damaged(s, vm, flip(lambda size: size // 2))
+    damaged(s, vm, flip(lambda size: size // 2), known=True)
+    equal(vm.images()[0]["state"], "complete")
     vm.restore()
     vm.went_on(before)
 
