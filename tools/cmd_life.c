@@ -63,7 +63,7 @@ int cmd_op_sync(struct cli *cli)
 
 int cmd_image_rm(struct cli *cli)
 {
-	tp_autojson json_t *arguments = json_object();
+	tp_autojson json_t *arguments = cli_arguments(cli, NULL);
 
 	for (size_t i = 0; i < cli->noperands; i++)
 		if (strchr(cli->operands[i], '/'))

@@ -6,12 +6,13 @@
  * what a hibernated VM would go on from, and what an operation works with, torpord refuses to delete,
  * whatever changed since it was asked. What is garbage:
  *
- *   partial      never finished, and no operation is at it
- *   kept         a guest has run from it: past the VM's storage.retain, or as --kept and --age say
+ *   partial      never finished, and no operation is at it; also what a move has copied of an image
+ *   kept         a guest has run from it: past the VM's storage.retain, or with --kept
  *   corrupt      with --corrupt
  *   of no VM     with --orphans, whatever its state: it may be all that is left of that VM
  *
- * A complete image of a VM that is defined never is, nor is any of a VM that is lost or at work.
+ * Of kept ones and orphans --age spares the younger. A complete image of a VM that is defined never is
+ * garbage, nor is any of a VM that is lost or at work.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +28,14 @@
 /*
  * @vms: by name, those that are defined
  * @picked: {"id", "vm", "pool", "bytes", "why", "error"?} of each that is to go
+ * @where: one of @picked, in the pool that is gone through
  * @age: seconds; negative: none given
  * @status: of the first that could not be deleted
  */
 struct prune {
 	struct cli *cli;
 	json_t *vms, *images, *picked;
+	const json_t *where;
 	double age;
 	uint64_t now, freed;
 	size_t deleted, failed;
@@ -56,13 +59,22 @@ static bool text_is(const json_t *object, const char *member, const char *text)
 	return has && strcmp(has, text) == 0;
 }
 
+/* What a move has copied of the image, which is in another pool. */
+static bool is_copy_of(const json_t *own, const json_t *image)
+{
+	const char *in = tp_json_str(own, "pool"), *pool = tp_json_str(image, "pool");
+
+	return text_is(image, "state", "partial") && in && pool && strcmp(in, pool) != 0;
+}
+
 /* A VM whose record is lost may go on from an image that it does not name. */
 static bool hands_off(const json_t *vm, const json_t *image)
 {
-	const char *own = tp_json_str(json_object_get(vm, "image"), "id"), *id = tp_json_str(image, "id");
+	const json_t *own = json_object_get(vm, "image");
+	const char *of = tp_json_str(own, "id");
 
 	return json_is_object(json_object_get(vm, "operation")) || text_is(vm, "state", "lost") ||
-	       (own && id && strcmp(own, id) == 0);
+	       (of && text_is(image, "id", of) && !is_copy_of(own, image));
 }
 
 /* newer: kept images of this VM that are newer. */
@@ -72,10 +84,10 @@ static const char *kept_too_long(const struct prune *p, const json_t *image, con
 	int64_t count = tp_json_int(retain, "count", -1);
 	double age = tp_json_num(retain, "age", -1);
 
-	if (p->age >= 0 && older(p, image, p->age))
-		return "kept, older than --age";
-	if (p->age < 0 && cli_flag(p->cli, "kept"))
-		return "kept after its restore";
+	if (p->age >= 0 && !older(p, image, p->age))
+		return NULL;
+	if (cli_flag(p->cli, "kept"))
+		return p->age >= 0 ? "kept, older than --age" : "kept after its restore";
 	if (count >= 0 && newer >= (uint64_t)count)
 		return "kept, more than the VM retains";
 	return age >= 0 && older(p, image, age) ? "kept, longer than the VM retains" : NULL;
@@ -191,13 +203,20 @@ static int unknown_names(const struct prune *p)
 
 /* --- deleting --- */
 
+static bool same_pool(const json_t *a, const json_t *b)
+{
+	const char *x = tp_json_str(a, "pool"), *y = tp_json_str(b, "pool");
+
+	return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
 static json_t *picked_of(const struct prune *p, const char *id)
 {
 	json_t *entry;
 	size_t i;
 
 	json_array_foreach(p->picked, i, entry)
-		if (text_is(entry, "id", id))
+		if (text_is(entry, "id", id) && same_pool(entry, p->where))
 			return entry;
 	return NULL;
 }
@@ -222,7 +241,8 @@ static void take_answer(struct cli *cli, const char *id, const json_t *answer, v
 	enum cli_status status;
 
 	(void)cli;
-	if (!error) {
+	/* Somebody else has deleted it, or a copy has gone with its image. */
+	if (!error || text_is(error, "class", "NotFound")) {
 		gone(p, "deleted", entry);
 		return;
 	}
@@ -231,24 +251,53 @@ static void take_answer(struct cli *cli, const char *id, const json_t *answer, v
 	p->status = p->failed++ && p->status != status ? CLI_FAILED : status;
 }
 
-static int delete_all(struct prune *p)
+/* Those in the pool of p->where. */
+static int delete_there(struct prune *p)
 {
 	tp_autojson json_t *arguments = json_object();
-	struct cli_names names = { .n = json_array_size(p->picked) };
+	struct cli_names names = { .n = 0 };
 	json_t *entry;
 	size_t i;
 	int status;
 
-	names.names = calloc(names.n + 1, sizeof(char *));
+	if (tp_json_str(p->where, "pool"))
+		tp_json_set_str(arguments, "pool", tp_json_str(p->where, "pool"));
+	names.names = calloc(json_array_size(p->picked) + 1, sizeof(char *));
 	if (!names.names)
 		abort();
 	json_array_foreach(p->picked, i, entry) {
-		names.names[i] = strdup(tp_json_str(entry, "id"));
-		if (!names.names[i])
+		if (!same_pool(entry, p->where))
+			continue;
+		names.names[names.n] = strdup(tp_json_str(entry, "id"));
+		if (!names.names[names.n++])
 			abort();
 	}
 	status = cli_each(p->cli, "image-delete", arguments, "image", &names, take_answer, p);
 	cli_names_free(&names);
+	return status;
+}
+
+static bool is_first_of_pool(const struct prune *p, size_t at)
+{
+	const json_t *entry = json_array_get(p->picked, at);
+
+	for (size_t i = 0; i < at; i++)
+		if (same_pool(json_array_get(p->picked, i), entry))
+			return false;
+	return true;
+}
+
+/* Pool by pool: an id names one thing in each. */
+static int delete_all(struct prune *p)
+{
+	int status = CLI_DONE;
+
+	for (size_t i = 0; i < json_array_size(p->picked) && status == CLI_DONE; i++) {
+		if (!is_first_of_pool(p, i))
+			continue;
+		p->where = json_array_get(p->picked, i);
+		status = delete_there(p);
+	}
 	return status;
 }
 

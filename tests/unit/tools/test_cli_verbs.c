@@ -461,6 +461,12 @@ static void stop_by_force_quits(void **state)
 	fake_torpord_expect(d, "image-delete", "{'image': 'i1'}");
 	fake_torpord_return(d, "{}");
 	assert_int_equal(fake_torpord_status(d), 0);
+
+	FAKE_RUN(d, "image", "rm", "i1", "--pool", "b");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "image-delete", "{'image': 'i1', 'pool': 'b'}");
+	fake_torpord_return(d, "{}");
+	assert_int_equal(fake_torpord_status(d), 0);
 }
 
 int main(void)

@@ -48,6 +48,7 @@ static void err_has(struct fake_torpord *d, const char *text)
 	" {'count': 2}}}}]"
 #define IMAGE(id, vm, state, year) "{'id': '" id "', 'vm': '" vm "', 'state': '" state "', 'bytes': 1048576," \
 	" 'pool': 'default', 'created': '" year "-01-01T00:00:00.000Z'}"
+#define COPY(id, vm) "{'id': '" id "', 'vm': '" vm "', 'state': 'partial', 'bytes': 1048576, 'pool': 'other'}"
 #define IMAGES "[" \
 	IMAGE("busy-1", "busy", "partial", "2020") "," IMAGE("busy-2", "busy", "consumed", "2020") "," \
 	IMAGE("gone-1", "gone", "complete", "2020") "," IMAGE("gone-2", "gone", "partial", "2999") "," \
@@ -96,7 +97,8 @@ static void picks_what_nobody_needs(void **state)
 	static const struct { const char *words[9], *ids; } cases[] = {
 		{ { "prune", "--dry-run", "--json", NULL }, "web-1 web-4" },
 		{ { "prune", "--dry-run", "--json", "--kept", NULL }, "rest-4 web-1 web-2 web-3 web-4" },
-		{ { "prune", "--dry-run", "--json", "--age", "30d", NULL }, "rest-4 web-1 web-2 web-4" },
+		{ { "prune", "--dry-run", "--json", "--age", "30d", NULL }, "web-1 web-4" },
+		{ { "prune", "--dry-run", "--json", "--kept", "--age", "30d", NULL }, "rest-4 web-1 web-2 web-4" },
 		{ { "prune", "--dry-run", "--json", "--corrupt", NULL }, "rest-1 web-1 web-4" },
 		{ { "prune", "--dry-run", "--json", "--orphans", NULL }, "gone-1 gone-2 web-1 web-4" },
 		{ { "prune", "--dry-run", "--json", "--orphans", "--age", "30d", "gone", NULL }, "gone-1" },
@@ -133,14 +135,41 @@ static void deletes_and_tells(void **state)
 	tp_autofree char *out = NULL;
 
 	ask(d, words, VMS, IMAGES);
-	fake_torpord_expect(d, "image-delete", "{'image': 'web-1'}");
+	fake_torpord_expect(d, "image-delete", "{'image': 'web-1', 'pool': 'default'}");
 	fake_torpord_return(d, "{}");
-	fake_torpord_expect(d, "image-delete", "{'image': 'web-4'}");
+	fake_torpord_expect(d, "image-delete", "{'image': 'web-4', 'pool': 'default'}");
 	fake_torpord_return(d, "{}");
 	assert_int_equal(fake_torpord_status(d), 0);
 	out = fake_torpord_out(d);
 	assert_string_equal(out, "web-1: deleted (kept, more than the VM retains), 1 MiB in pool default\n"
 			    "web-4: deleted (never finished), 1 MiB in pool default\nfreed 2 MiB: 2 images\n");
+}
+
+/*
+ * What a move has copied of a VM's state goes by its pool, the state stays. A copy that went with its
+ * image before its turn came is gone all the same.
+ */
+static void copies_go_by_their_pool(void **state)
+{
+	static const char *const words[] = { "prune", "--kept", NULL };
+	struct fake_torpord *d = *state;
+	tp_autofree char *out = NULL;
+
+	ask(d, words, "[{'name': 'web', 'state': 'hibernated', 'image': {'id': 'web-2', 'pool': 'default'},"
+	    " 'operation': null, 'spec': {}}]",
+	    "[" IMAGE("web-1", "web", "consumed", "2020") "," COPY("web-1", "web") "," IMAGE("web-2", "web", "complete", "2020")
+	    "," COPY("web-2", "web") "]");
+	fake_torpord_expect(d, "image-delete", "{'image': 'web-1', 'pool': 'default'}");
+	fake_torpord_return(d, "{}");
+	fake_torpord_expect(d, "image-delete", "{'image': 'web-1', 'pool': 'other'}");
+	fake_torpord_error(d, "{'class': 'NotFound', 'desc': 'no image is named web-1 in pool other'}");
+	fake_torpord_expect(d, "image-delete", "{'image': 'web-2', 'pool': 'other'}");
+	fake_torpord_return(d, "{}");
+	assert_int_equal(fake_torpord_status(d), 0);
+	out = fake_torpord_out(d);
+	assert_string_equal(out, "web-1: deleted (kept after its restore), 1 MiB in pool default\n"
+			    "web-1: deleted (never finished), 1 MiB in pool other\n"
+			    "web-2: deleted (never finished), 1 MiB in pool other\nfreed 3 MiB: 3 images\n");
 }
 
 /* What changed since it was asked, torpord refuses. */
@@ -157,7 +186,8 @@ static void refusals_are_told(void **state)
 	fake_torpord_expect(d, "image-delete", NULL);
 	fake_torpord_error(d, "{'class': 'InvalidState', 'desc': 'it is the saved state of VM web'}");
 	assert_int_equal(fake_torpord_status(d), 6);
-	err_has(d, "web-4: it is the saved state");
+	err_has(d, "web-4: ");
+	err_has(d, "it is the saved state");
 	out = fake_torpord_out(d);
 	told = tp_json_parse(out, strlen(out), 64, NULL);
 	assert_int_equal(tp_json_int(told, "bytes", 0), 1048576);
@@ -201,7 +231,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(picks_what_nobody_needs), TEST(retains_by_age), TEST(deletes_and_tells), TEST(refusals_are_told),
+		TEST(picks_what_nobody_needs), TEST(retains_by_age), TEST(deletes_and_tells),
+		TEST(copies_go_by_their_pool), TEST(refusals_are_told),
 		TEST(names_of_nobody_fail), TEST(nonsense_deletes_nothing),
 	};
 
