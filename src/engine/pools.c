@@ -19,6 +19,7 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/restorable.h"
+#include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/vm_image.h"
 
@@ -163,6 +164,7 @@ void pools_came(struct engine_pool *p)
 	pools_sweep_one(p);
 	for (struct vm *vm = ps->t->vms; vm; vm = vm->next)
 		vm_image_again(vm);
+	retain_sweep_copies(ps->t);
 	standing_soon(ps->t, true);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/left_behind.h"
 #include "engine/ops.h"
+#include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/vm_image.h"
 
@@ -196,17 +197,22 @@ static void tell_image(struct engine_pool *p, const char *id, const char *vm, co
 void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, const char *reason)
 {
 	const json_t *entry = p ? json_object_get(p->images, id) : pools_image(ps, id, &p);
-	bool image = entry && !is_copy(entry);
-	tp_autofree char *name = entry ? strdup(id) : NULL;	/* it may be the entry's own */
+	bool copy = entry && is_copy(entry);
+	tp_autofree char *name = strdup(id);	/* it may be the entry's own */
 
 	if (!name)
 		return;
-	tell_image(p, name, tp_json_str(entry, "vm"), "deleted", reason);
-	json_object_del(p->images, name);
-	standing_soon(ps->t, false);	/* there is room */
-	pools_look(p, false);
-	if (image)
+	if (entry) {
+		tell_image(p, name, tp_json_str(entry, "vm"), "deleted", reason);
+		json_object_del(p->images, name);
+		standing_soon(ps->t, false);	/* there is room */
+		pools_look(p, false);
+	}
+	if (entry && !copy)
 		ops_beside_gone(ps->t, name, "was deleted");
+	/* Also where a look at the pool has told of its end before this. */
+	if (!copy && !pools_image(ps, name, NULL))
+		retain_drop_copies(ps->t, name);
 }
 
 void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id)

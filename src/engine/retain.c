@@ -193,11 +193,16 @@ void retain_drop_copies(struct torpor *t, const char *image)
 	drop_copies(t, image);
 }
 
+void retain_sweep_copies(struct torpor *t)
+{
+	/* The image itself may be in a pool that is away. */
+	if (pools_all_ready(t))
+		drop_copies(t, NULL);
+}
+
 void retain_all(struct torpor *t)
 {
 	for (struct vm *vm = t->vms; vm; vm = vm->next)
 		retain_vm(vm);
-	/* The image itself may be in a pool that is away. */
-	if (pools_all_ready(t))
-		drop_copies(t, NULL);
+	retain_sweep_copies(t);
 }

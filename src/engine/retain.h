@@ -12,9 +12,10 @@ struct torpor;
 struct vm;
 
 void retain_vm(struct vm *vm);		/* after each of its operations */
-/* Hourly; also unfinished copies whose image is no more. */
-void retain_all(struct torpor *t);
-/* The image was moved or deleted: no unfinished copy of it stays. */
+void retain_all(struct torpor *t);	/* at the start and hourly; copies, too */
+/* A pool has come: unfinished copies go whose image went while they could not be reached. */
+void retain_sweep_copies(struct torpor *t);
+/* The image was moved or deleted, on whatever way: no unfinished copy of it stays. */
 void retain_drop_copies(struct torpor *t, const char *image);
 
 #endif

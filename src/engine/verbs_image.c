@@ -65,7 +65,7 @@ static void delete_done(struct job *job, const struct tp_error *err, void *arg)
 
 	if (!err && p)
 		pools_image_drop(d->t->pools, p, id);
-	/* Of an image that is no more no copy is to be finished. */
+	/* A copy whose image was gone before: the others are worth no more than it. */
 	if (!err && !pools_image(d->t->pools, id, NULL))
 		retain_drop_copies(d->t, id);
 	d->done(d->call, d->arg, err);

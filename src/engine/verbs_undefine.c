@@ -23,11 +23,16 @@ static json_t *images_of(struct vm *vm)
 {
 	tp_autojson json_t *all = pools_images(vm->t->pools);
 	json_t *mine = json_array(), *image;
+	const char *last = "";
 	size_t i;
 
-	json_array_foreach(all, i, image)
-		if (strcmp(tp_json_str(image, "vm"), vm->name) == 0)
-			json_array_append(mine, json_object_get(image, "id"));
+	/* By id: an unfinished copy follows its image, and goes with it. */
+	json_array_foreach(all, i, image) {
+		if (strcmp(tp_json_str(image, "vm"), vm->name) != 0 || strcmp(tp_json_str(image, "id"), last) == 0)
+			continue;
+		last = tp_json_str(image, "id");
+		json_array_append(mine, json_object_get(image, "id"));
+	}
 	return mine;
 }
 

@@ -243,25 +243,47 @@ def test_moved_and_restored(s):
     s.client.cmd("image-delete", image=one["id"])
 
 
+def _damaged_and_moved(s, pool):
+    """The copy that a move leaves which finds damage in the middle of the image, put right after it."""
+    one = image(s)
+    with Bytes(os.path.join(one["path"], "memory.zst"), one["bytes"] // 2):
+        error = s.client.err("image-move", "Corrupt", image=one["id"], pool=pool, wait=True, seconds=60)
+        matches(error.desc, r"frame \d+ at offset")
+        equal(image(s)["pool"], one["pool"])
+    copy, = copies(s)
+    equal((copy["id"], copy["pool"]), (one["id"], pool))
+    check(0 < copy["bytes"] < one["bytes"], copy)
+    return copy
+
+
 def test_move_of_a_damaged_image(s):
     second_pool(s)
     vm = s.boot()
     before = vm.tick()
     vm.hibernate()
     one = image(s)
-    with Bytes(vm.image_file(), one["bytes"] // 2):
-        error = s.client.err("image-move", "Corrupt", image=one["id"], pool="other", wait=True,
-                             seconds=60)
-        matches(error.desc, r"frame \d+ at offset")
-        equal(image(s)["pool"], "default")
-    copy, = copies(s)
-    equal(copy["pool"], "other")
-    check(0 < copy["bytes"] < one["bytes"], copy)
+    _damaged_and_moved(s, "other")
+    # It can be removed alone, the state of the VM cannot.
+    matches(s.torpor("prune", "--dry-run").stdout,
+            rf"^{one['id']}: would be deleted \(never finished\), .* in pool other\nwould free .* 1 image\n$")
+    s.torpor("image", "rm", one["id"], "--pool", "default", status=1)
+    s.torpor("image", "rm", one["id"], "--pool", "other")
+    equal([at["pool"] for at in images(s)], ["default"])
+    _damaged_and_moved(s, "other")
     result = move(s, one["id"], "other")["result"]
     check(result["kept-bytes"] > one["bytes"] // 3, result)
     equal(copies(s), [])
+    # A copy goes with its image: here by the restore's deletion, by undefine.
+    copy = _damaged_and_moved(s, "default")
     vm.restore()
     vm.went_on(before)
+    poll(lambda: not images(s), 20, "the end of image and copy")
+    check(not os.path.exists(copy["path"]), f"{copy['path']} is there")
+    vm.hibernate()
+    copy = _damaged_and_moved(s, "other")
+    s.client.cmd("vm-undefine", name="vm", images="delete")
+    poll(lambda: not images(s), 20, "the end of image and copy, VM undefined")
+    check(not os.path.exists(copy["path"]), f"{copy['path']} is there")
 
 
 def _cut(s, vm, id_, fault, end):
@@ -349,6 +371,13 @@ def test_copies_are_thrown_away(s):
     equal(os.listdir(s.daemon.pools["other"]), [".torpor-pool"])
     vm.restore()
     vm.went_on(before)
+    vm.hibernate()
+    mover_fault(s, vm, "die-at-bytes:5000000")
+    s.client.err("image-move", "IOError", image=image(s)["id"], pool="other", wait=True)
+    mover_fault(s, vm, None)
+    poll(lambda: copies(s), 20, "a copy")
+    s.client.cmd("vm-discard", name="vm")
+    poll(lambda: not images(s), 20, "the end of the copy of what was discarded")
 
 
 STEPS = ("preflight", "create-copy", "copy", "write-manifest", "commit", "retire-source", "offer-copy",
@@ -532,6 +561,9 @@ def test_restore_trusts_no_byte(s):
             matches(error.desc, where, f"error of byte {offset}")
             check(error.data.get("where"), error.data)
             vm.expect("hibernated/save")
+        # A damage that the load met is known until a verification finds none.
+        if image(s)["state"] == "corrupt":
+            verify(s, one["id"])
     vm.silent()
     equal(vm.last_tick(), saved, "the guest's last tick")
     vm.restore()
