@@ -129,6 +129,17 @@ static bool take_list(json_t *options, const struct cli_option *o, const char *t
 	return item && json_array_append_new(list, item) == 0;
 }
 
+static bool take_choices(json_t *options, const struct cli_option *o, const char *text)
+{
+	tp_autofree char *words = strdup(text);
+	char *rest = words, *word;
+
+	while ((word = strsep(&rest, ",")))
+		if (!is_choice(o->value, word) || !take_list(options, o, word))
+			return false;
+	return words != NULL;
+}
+
 static bool take_value(json_t *options, const struct cli_option *o, const char *text)
 {
 	switch (o->kind) {
@@ -142,6 +153,8 @@ static bool take_value(json_t *options, const struct cli_option *o, const char *
 		return take_size(options, o, text);
 	case CLI_CHOICE:
 		return is_choice(o->value, text) && tp_json_set_str(options, o->name, text);
+	case CLI_CHOICES:
+		return take_choices(options, o, text);
 	case CLI_LIST:
 		return take_list(options, o, text);
 	case CLI_TEXT:
@@ -176,8 +189,8 @@ static int take_option(struct cli *cli, int argc, char *argv[], int *i)
 		value = argv[++*i];
 	}
 	if (!take_value(cli->options, w.found, value))
-		return cli_usage(cli, "option --%s: \"%.80s\" is not of the form %s", w.found->name, value,
-				 w.found->value);
+		return cli_usage(cli, "option --%s: \"%.80s\" is not of the form %s%s", w.found->name, value,
+				 w.found->value, w.found->kind == CLI_CHOICES ? ", several by commas" : "");
 	return 0;
 }
 

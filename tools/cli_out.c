@@ -14,6 +14,7 @@
 #include "base/tp_size.h"
 #include "base/tp_text.h"
 #include "base/tp_time.h"
+#include "cli_hint.h"
 #include "cli_progress.h"
 
 #define LOG_LINE 1000	/* bytes shown of a line of QEMU */
@@ -109,6 +110,14 @@ static const struct {
 	{ "RollbackFailed", CLI_STUCK },
 };
 
+/* Of one error its class may be hopeless, though most errors of that class pass. */
+static bool never_again(const json_t *error)
+{
+	const char *retry = tp_json_str(json_object_get(error, "data"), "retry");
+
+	return retry && strcmp(retry, "never") == 0;
+}
+
 enum cli_status cli_error_status(const json_t *error)
 {
 	const char *class_ = tp_json_str(error, "class"), *use = tp_json_str(json_object_get(error, "data"), "use");
@@ -120,7 +129,7 @@ enum cli_status cli_error_status(const json_t *error)
 		return CLI_STUCK;
 	for (size_t i = 0; class_ && i < TP_N(statuses); i++)
 		if (strcmp(statuses[i].class_, class_) == 0)
-			return statuses[i].status;
+			return statuses[i].status == CLI_AGAIN && never_again(error) ? CLI_FAILED : statuses[i].status;
 	return CLI_FAILED;
 }
 
@@ -146,28 +155,49 @@ static void note_log_tail(const json_t *error)
 	}
 }
 
-enum cli_status cli_error(const char *subject, const json_t *error, bool print)
+/* Whether name stands in text as a word: "a" does not in "has". */
+static bool has_word(const char *text, const char *name)
+{
+	static const char inner[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+	size_t n = strlen(name);
+
+	for (const char *p = text; n > 0 && (p = strstr(p, name)); p++)
+		if ((p == text || !strchr(inner, p[-1])) && (!p[n] || !strchr(inner, p[n])))
+			return true;
+	return false;
+}
+
+/* "subject: Class: desc": manuals are sorted by classes. GenericError is none that tells anything. */
+static void note_error(const char *subject, const json_t *error)
 {
 	const char *desc = tp_json_str(error, "desc"), *class_ = tp_json_str(error, "class");
-
-	if (!desc)
-		desc = class_ ? class_ : "failed, and torpord did not say why";
+	bool classed = class_ && strcmp(class_, "GenericError") != 0;
 	/* Most messages name their object already. */
-	if (subject && !strstr(desc, subject))
-		cli_note("%s: %s", subject, desc);
-	else
-		cli_note("%s", desc);
+	bool named = !subject || (desc && has_word(desc, subject));
+
+	cli_note("%s%s%s%s%s", named ? "" : subject, named ? "" : ": ", classed ? class_ : "", classed ? ": " : "",
+		 desc ? desc : "failed, and torpord did not say why");
+}
+
+enum cli_status cli_error(const char *subject, const json_t *error, bool print)
+{
+	note_error(subject, error);
 	note_log_tail(error);
+	cli_note_hint(subject, error);
 	if (print)
 		cli_print_json(error);
 	return cli_error_status(error);
 }
 
+/* The client's own trouble needs no class to be looked up. */
 enum cli_status cli_failed(const struct cli *cli, const struct tp_error *err)
 {
 	tp_autojson json_t *object = cli_error_object(err);
 
-	return cli_error(NULL, object, cli->format == CLI_F_JSON);
+	cli_note("%s", err->text);
+	if (cli->format == CLI_F_JSON)
+		cli_print_json(object);
+	return cli_error_status(object);
 }
 
 enum cli_status cli_refusal(const struct cli *cli, const json_t *error, enum cli_status status)

@@ -15,11 +15,11 @@
 /* Exit status that an error's class (and data) stands for. */
 enum cli_status cli_error_status(const json_t *error);
 /*
- * "torpor: [subject: ]desc" to stderr; with print, the object to stdout. subject may be NULL.
- * Returns the status.
+ * "torpor: [subject: ][class: ]desc" to stderr, then what QEMU said and what to try instead, if the error
+ * tells; with print, the object to stdout. subject may be NULL. Returns the status.
  */
 enum cli_status cli_error(const char *subject, const json_t *error, bool print);
-/* The same of a local error, made into such an object: class from the error. */
+/* A local error, without its class; with --json as such an object on stdout. */
 enum cli_status cli_failed(const struct cli *cli, const struct tp_error *err);
 /* The status of a refused command: CLI_USAGE where it is about what stood on the command line. */
 enum cli_status cli_refusal(const struct cli *cli, const json_t *error, enum cli_status status);

@@ -33,11 +33,12 @@ enum cli_kind {
 	CLI_DURATION,
 	CLI_SIZE,
 	CLI_CHOICE,	/* value is "this|that" */
+	CLI_CHOICES,	/* the same, several: separated by commas, or each time it is given; a list */
 	CLI_LIST,	/* a text each time it is given */
 };
 
 /*
- * @value: what stands for the value in texts; of CLI_CHOICE the choices
+ * @value: what stands for the value in texts; of CLI_CHOICE and CLI_CHOICES the choices
  * @member: the wire's argument that it becomes; NULL: the verb looks at it
  */
 struct cli_option {

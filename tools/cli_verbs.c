@@ -24,8 +24,8 @@
 #define RESTORE_OPTIONS \
 	{ "image", 0, CLI_TEXT, "ID", "image", "this image (default: the VM's hibernation image)" }, \
 	{ "keep", 0, CLI_FLAG, NULL, "keep", "keep the image afterwards" }, \
-	{ "allow", 0, CLI_LIST, "WHAT", "allow", \
-	  "accept stale-disks, reused-image, incompatible or other-vm" }, \
+	{ "allow", 0, CLI_CHOICES, "stale-disks|reused-image|incompatible|other-vm", "allow", \
+	  "accept what would refuse the image; several by commas, or given again" }, \
 	{ "clock", 0, CLI_CHOICE, "host|keep", "clock", "the guest's clock afterwards (default: the spec's)" }
 #define ON_TIMEOUT { "on-timeout", 0, CLI_CHOICE, "fail|quit", "on-timeout", \
 		     "if the guest does not shut down in time (default: the spec's)" }

@@ -131,7 +131,7 @@ static void fish_option(const struct cli_option *o, void *arg)
 		printf(" -s %c", o->letter);
 	if (o->kind != CLI_FLAG)
 		printf(" -r");
-	if (o->kind == CLI_CHOICE) {
+	if (o->kind == CLI_CHOICE || o->kind == CLI_CHOICES) {
 		printf(" -a '");
 		for (const char *p = o->value; *p; p++)
 			putchar(*p == '|' ? ' ' : *p);

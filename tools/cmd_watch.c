@@ -88,15 +88,15 @@ static void take_operation(struct waiting *w, const char *name, const json_t *op
 {
 	const char *kind = tp_json_str(op, "kind"), *status = tp_json_str(op, "status");
 	json_t *error = json_object_get(op, "error");
-	const char *desc = tp_json_str(error, "desc");
+	const char *desc = tp_json_str(error, "desc"), *class_ = tp_json_str(error, "class");
 	bool stuck = status && strcmp(status, "stuck") == 0;
 
 	if (!kind || !status || !json_object_get(w->left, name) || !leads_there(w, kind))
 		return;
 	if (!stuck && strcmp(status, "failed") != 0 && strcmp(status, "cancelled") != 0)
 		return;
-	cli_note("%s: %s %s is %s: %s", name, kind, tp_json_str(op, "id") ? tp_json_str(op, "id") : "-", status,
-		 desc ? desc : "no reason given");
+	cli_note("%s: %s %s is %s: %s%s%s", name, kind, tp_json_str(op, "id") ? tp_json_str(op, "id") : "-", status,
+		 class_ ? class_ : "", class_ ? ": " : "", desc ? desc : "no reason given");
 	arrived(w, name, stuck ? CLI_STUCK : CLI_FAILED, error);
 }
 

@@ -419,13 +419,16 @@ static bool fixed(struct pools *ps, struct api_call *call, const char *name)
 {
 	const struct engine_pool *p = pools_find(ps, name);
 	struct tp_error err = TP_ERROR_INIT;
+	bool config = p && !p->defined;
 
-	if (p && !p->defined)
+	if (config)
 		tp_fail_class(&err, TP_ESTATE, "Conflict", "pool \"%s\" (%s) comes from torpord's configuration: "
 			      "change it there", name, p->path);
 	else if (change_of(ps, name))
 		tp_fail_class(&err, TP_ESTATE, "Busy", "pool \"%s\" is being defined or undefined", name);
-	return refused(call, &err, json_pack("{s:s, s:s*}", "pool", name, "source", p && !p->defined ? "config" : NULL));
+	/* Other conflicts pass once the caller has read again; this one does not. */
+	return refused(call, &err, json_pack("{s:s, s:s*, s:s*}", "pool", name, "source", config ? "config" : NULL,
+					     "retry", config ? "never" : NULL));
 }
 
 /* Answers the call and is true where something holds on to the pool. */

@@ -155,7 +155,7 @@ static void a_failed_record_is_an_error(void **state)
 	fake_torpord_return(d, RECORD("failed", ", 'error': {'class': 'QemuExited', 'desc': 'QEMU of web1 ended',"
 				      " 'data': {'code': 1, 'log-tail': 'first\\nlast words\\n'}}"));
 	assert_int_equal(fake_torpord_status(d), 1);
-	err_has(d, "torpor: QEMU of web1 ended\ntorpor: QEMU: first\ntorpor: QEMU: last words\n");
+	err_has(d, "torpor: QemuExited: QEMU of web1 ended\ntorpor: QEMU: first\ntorpor: QEMU: last words\n");
 	value = out_json(d);
 	assert_string_equal(tp_json_str(value, "class"), "QemuExited");
 	assert_string_equal(json_string_value(tp_json_path(value, "data.operation")), "op-7");
@@ -319,6 +319,46 @@ static void all_means_states_that_fit(void **state)
 	out_is(d, "op-9\n");
 }
 
+/* What is wrong is told with what is right, before torpord is asked; several come in either way. */
+static void choices_come_in_lists(void **state)
+{
+	struct fake_torpord *d = *state;
+
+	FAKE_RUN(d, "restore", "a", "--detach", "--allow", "stale-disks,reused-image", "--allow=other-vm");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "event-filter", NULL);
+	fake_torpord_return(d, "{}");
+	fake_torpord_expect(d, "vm-restore", "{'name': 'a', 'allow': ['stale-disks', 'reused-image', 'other-vm']}");
+	fake_torpord_return(d, "{'operation': 'op-9'}");
+	assert_int_equal(fake_torpord_status(d), 0);
+	FAKE_RUN(d, "restore", "a", "--allow", "stale-disks,stale");
+	assert_int_equal(fake_torpord_status(d), 2);
+	err_has(d, "torpor: option --allow: \"stale-disks,stale\" is not of the form"
+		" stale-disks|reused-image|incompatible|other-vm, several by commas;");
+	FAKE_RUN(d, "restore", "a", "--allow", "");
+	assert_int_equal(fake_torpord_status(d), 2);
+}
+
+/* Errors speak of the wire; what is to be done about them is told in words of the command line. */
+static void errors_tell_what_to_try(void **state)
+{
+	struct fake_torpord *d = *state;
+
+	FAKE_RUN(d, "hibernate", "web1");
+	begin(d, NULL);
+	fake_torpord_return(d, RECORD("failed", ", 'error': {'class': 'InvalidState', 'desc': 'VM web1 is off',"
+				      " 'data': {'use': 'vm-start', 'vm': 'web1'}}"));
+	assert_int_equal(fake_torpord_status(d), 1);
+	err_has(d, "torpor: InvalidState: VM web1 is off\ntorpor: try: torpor start web1\n");
+	FAKE_RUN(d, "pause", "web2");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "vm-pause", NULL);
+	fake_torpord_error(d, "{'class': 'InvalidState', 'desc': 'it is lost', 'data': {'use': 'vm-resolve'}}");
+	assert_int_equal(fake_torpord_status(d), 7);
+	err_has(d, "torpor: web2: InvalidState: it is lost\n"
+		"torpor: try: torpor resolve web2 here|elsewhere|nobody\n");
+}
+
 static void daemon_goes_away(void **state)
 {
 	struct fake_torpord *d = *state;
@@ -365,7 +405,8 @@ int main(void)
 		TEST(a_failed_record_is_an_error), TEST(stuck_is_told_by_event),
 		TEST(stuck_is_found_after_lost_events), TEST(interrupt_cancels_and_waits),
 		TEST(interrupt_past_the_commit_point), TEST(second_interrupt_leaves), TEST(detach_and_dry_run),
-		TEST(several_at_once_are_partial), TEST(all_means_states_that_fit), TEST(daemon_goes_away),
+		TEST(several_at_once_are_partial), TEST(all_means_states_that_fit), TEST(choices_come_in_lists),
+		TEST(errors_tell_what_to_try), TEST(daemon_goes_away),
 		TEST(op_wait_follows),
 	};
 

@@ -96,7 +96,7 @@ static void a_dry_run_tells_all(void **state)
 	dry_run(d, CANNOT);
 	assert_int_equal(fake_torpord_status(d), 5);
 	out_is(d, "web1: cannot be done now\n");
-	err_has(d, "torpor: web1: a block job runs\n");
+	err_has(d, "torpor: web1: Blocked: a block job runs\n");
 	dry_run(d, SAME);
 	assert_int_equal(fake_torpord_status(d), 0);
 	out_is(d, "web1: nothing to do\n");
@@ -295,7 +295,7 @@ static void wait_ends_with_its_operation(void **state)
 	fake_torpord_event(d, "OPERATION", "{'vm': 'a', 'id': 'op-1', 'kind': 'hibernate', 'status': 'failed',"
 			   " 'error': {'class': 'InsufficientSpace', 'desc': 'the pool is full'}}");
 	assert_int_equal(fake_torpord_status(d), 1);
-	err_has(d, "torpor: a: hibernate op-1 is failed: the pool is full\n");
+	err_has(d, "torpor: a: hibernate op-1 is failed: InsufficientSpace: the pool is full\n");
 
 	wait_for(d, "state=running", "[{'name': 'a', 'state': 'restoring', 'operation': {'id': 'op-3', 'kind': 'restore',"
 		 " 'status': 'stuck', 'error': {'desc': 'QEMU does not end'}}}]");

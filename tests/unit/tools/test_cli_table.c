@@ -16,9 +16,11 @@
 #include "base/tp_cleanup.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
+#include "cli_hint.h"
 #include "cli_out.h"
 #include "cli_progress.h"
 #include "cli_verb.h"
+#include "engine/verbs.h"
 #include "torpor.h"
 
 #define MAN_PAGE "docs/man/torpor.1"
@@ -139,6 +141,14 @@ static void option_is_argument(const struct cli_option *o, void *arg)
 	type = by_name(json_object_get(c->schema, "types"), tp_json_str(a, "type"));
 	if (o->kind == CLI_CHOICE)
 		choices_are_values(o, type);
+	if (o->kind == CLI_CHOICES) {
+		/* "[Type]" */
+		tp_autofree char *item = strndup(tp_json_str(a, "type") + 1, strlen(tp_json_str(a, "type")) - 2);
+
+		type = by_name(json_object_get(c->schema, "types"), item);
+		assert_non_null(type);
+		choices_are_values(o, type);
+	}
 	if (o->kind == CLI_FLAG)
 		assert_string_equal(tp_json_str(a, "type"), "bool");
 	if (o->kind == CLI_INT)
@@ -208,6 +218,57 @@ static void nouns_are_singular_or_plural(void **state)
 	assert_null(find("image", "nonsense", &taken));
 	assert_null(find("rm", NULL, &taken));
 	assert_null(find("imagess", NULL, &taken));
+}
+
+/* --- hints --- */
+
+static const struct cli_hint *hint_of(const char *use)
+{
+	for (const struct cli_hint *h = cli_hints; h->use; h++)
+		if (strcmp(h->use, use) == 0)
+			return h;
+	return NULL;
+}
+
+/* A hint is a verb that sends the command that it stands for, with operands that the verb takes. */
+static void hints_are_verbs(void **state)
+{
+	size_t taken;
+
+	(void)state;
+	for (const struct cli_hint *h = cli_hints; h->use; h++) {
+		const struct cli_verb *v = find(h->verb, NULL, &taken);
+
+		if (!v || !v->command || strcmp(v->command, h->use) != 0) {
+			fail_msg("%s: \"torpor %s\" is not for that", h->use, h->verb);
+			return;
+		}
+		assert_int_equal(v->names, CLI_VM);
+		if (v->max < CLI_MANY)
+			assert_non_null(strstr(v->operands, h->rest));
+		else
+			assert_string_equal(h->rest, "");
+	}
+}
+
+/* What the daemon tells to use, wherever it is a command that there is, has words here. */
+static void hints_know_all_of_the_daemons_table(void **state)
+{
+	tp_autojson json_t *schema = torpor_schema();
+	size_t seen = 0;
+	const char *use;
+
+	(void)state;
+	for (int v = 0; v < VERB_N; v++)
+		for (int s = 0; s < VM_STATE_N; s++) {
+			verb_table((enum verb)v, (enum vm_state)s, &use);
+			if (!use || !by_name(json_object_get(schema, "commands"), use))
+				continue;
+			if (!hint_of(use))
+				fail_msg("no words for %s", use);
+			seen++;
+		}
+	assert_true(seen > 20);
 }
 
 /* --- texts --- */
@@ -320,7 +381,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(man_page_has_each_synopsis_and_option),
 		cmocka_unit_test(options_are_arguments_of_the_schema), cmocka_unit_test(states_are_states),
-		cmocka_unit_test(nouns_are_singular_or_plural), cmocka_unit_test(bar_fits_every_width),
+		cmocka_unit_test(nouns_are_singular_or_plural), cmocka_unit_test(hints_are_verbs),
+		cmocka_unit_test(hints_know_all_of_the_daemons_table), cmocka_unit_test(bar_fits_every_width),
 		cmocka_unit_test(bar_without_figures_and_with_controls), cmocka_unit_test(table_aligns_and_cleans),
 		cmocka_unit_test(spans), cmocka_unit_test(bash_completes_verbs_and_options),
 	};

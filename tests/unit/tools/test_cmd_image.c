@@ -234,7 +234,7 @@ static void nothing_to_read(void **state)
 		assert_non_null(strstr(c.err, path));
 		run(&c, *kind, "/nonexistent/file", false);
 		assert_int_equal(c.status, 1);
-		assert_non_null(strstr(c.err, "/nonexistent/file: cannot be opened"));
+		assert_non_null(strstr(c.err, "/nonexistent/file: IOError: cannot be opened"));
 	}
 	drop_file(&t, fd);
 }

@@ -110,7 +110,7 @@ static void defines(void **state)
 	fake_torpord_accept(d);
 	fake_torpord_expect(d, "pool-define", NULL);
 	fake_torpord_error(d, "{'class': 'Conflict', 'desc': 'it is used', 'data': {'retry': 'now'}}");
-	says(d, 5, "torpor: a: it is used\n");
+	says(d, 5, "torpor: a: Conflict: it is used\n");
 	FAKE_RUN(d, "pool", "define", "a", "/p/a", "--quota", "lots");
 	assert_int_equal(fake_torpord_status(d), 2);
 	FAKE_RUN(d, "pool", "define", "a");
@@ -130,7 +130,14 @@ static void forgets(void **state)
 	fake_torpord_accept(d);
 	fake_torpord_expect(d, "pool-undefine", "{'name': 'a'}");
 	fake_torpord_error(d, "{'class': 'InvalidState', 'desc': 'VM web1 has its state in it', 'data': {'vms': ['web1']}}");
-	says(d, 1, "torpor: VM web1 has its state in it\n");
+	says(d, 1, "torpor: a: InvalidState: VM web1 has its state in it\n");
+	/* A conflict that does not pass is no reason to try again. */
+	FAKE_RUN(d, "pool", "rm", "a");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "pool-undefine", NULL);
+	fake_torpord_error(d, "{'class': 'Conflict', 'desc': 'pool a comes from the configuration',"
+			   " 'data': {'retry': 'never'}}");
+	says(d, 1, "torpor: Conflict: pool a comes from the configuration\n");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
