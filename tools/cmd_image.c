@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,25 @@ json_t *image_beside(const char *path, const char *file, size_t max, struct tp_e
 		tp_prefix(why, "%s", file);
 	}
 	return value;
+}
+
+json_t *image_verification(const char *path, const struct image *img, struct tp_error *why)
+{
+	json_t *verification = image_beside(path, "verified.json", IMAGE_MARK_MAX, why);
+	const char *of = tp_json_str(verification, "footer");
+	char footer[17];
+
+	if (!img || !of)
+		return verification;
+	snprintf(footer, sizeof(footer), "%016" PRIx64, image_info(img)->footer_checksum);
+	if (strcmp(of, footer) != 0)
+		json_decref(TP_STEAL(verification));
+	return verification;
+}
+
+bool image_found_damaged(const json_t *verification)
+{
+	return verification && !tp_json_bool(verification, "ok", false);
 }
 
 /* ---- manifest and image */

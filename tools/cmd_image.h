@@ -30,6 +30,12 @@ int image_failed(const struct cli *cli, const char *path, const struct tp_error 
  */
 json_t *image_beside(const char *path, const char *file, size_t max, struct tp_error *why);
 
+#define IMAGE_MARK_MAX 65536u		/* bytes of consumed.json and the like */
+
+/* The record of the last verification of just this content (img may be NULL: of any), or NULL; why as above. */
+json_t *image_verification(const char *path, const struct image *img, struct tp_error *why);
+bool image_found_damaged(const json_t *verification);	/* may be NULL */
+
 /* What manifest and image say differently, as sentences; both borrowed. A new array. */
 json_t *image_contradictions(const char *path, const struct image *img, const json_t *manifest);
 

@@ -22,8 +22,6 @@
 #include "storage/image_survey.h"
 #include "storage/pool.h"
 
-#define MARK_MAX 65536u		/* bytes of consumed.json and the like */
-
 static const char *const kinds[] = { "stopped", "live", "background-snapshot" };
 
 /*
@@ -41,13 +39,18 @@ struct info {
 
 /* ---- gathering */
 
+static void take_problem(struct info *i, const struct tp_error *why)
+{
+	if (why->code != TP_OK)
+		json_array_append_new(i->problems, json_string(why->text));
+}
+
 static json_t *take_beside(struct info *i, const char *file, size_t max)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	json_t *value = image_beside(i->path, file, max, &why);
 
-	if (why.code != TP_OK)
-		json_array_append_new(i->problems, json_string(why.text));
+	take_problem(i, &why);
 	return value;
 }
 
@@ -66,31 +69,20 @@ static void compare(struct info *i)
 								machine, i->machine));
 }
 
-/* A verification of other content than this says nothing of it. */
-static void drop_stale_verification(struct info *i)
-{
-	const char *of = tp_json_str(i->verified, "footer");
-	char footer[17];
-
-	if (!i->img || !of)
-		return;
-	snprintf(footer, sizeof(footer), "%016" PRIx64, image_info(i->img)->footer_checksum);
-	if (strcmp(of, footer) != 0)
-		json_decref(TP_STEAL(i->verified));
-}
-
 static void gather(struct info *i, int fd)
 {
+	struct tp_error why = TP_ERROR_INIT;
+
 	i->problems = json_array();
 	i->img = image_open(fd, &i->damage);
 	if (i->img)
 		image_machine(i->img, i->machine, &i->damage);
 	i->manifest = take_beside(i, "manifest.json", MANIFEST_MAX);
-	i->consumed = take_beside(i, "consumed.json", MARK_MAX);
-	i->verified = take_beside(i, "verified.json", MARK_MAX);
-	i->moving = take_beside(i, "moving.json", MARK_MAX);
+	i->consumed = take_beside(i, "consumed.json", IMAGE_MARK_MAX);
+	i->moving = take_beside(i, "moving.json", IMAGE_MARK_MAX);
+	i->verified = image_verification(i->path, i->img, &why);
+	take_problem(i, &why);
 	compare(i);
-	drop_stale_verification(i);
 }
 
 static void drop(struct info *i)
@@ -110,6 +102,8 @@ static const char *state(const struct info *i)
 		return i->damage.code == TP_ECORRUPT ? "corrupt" : "unavailable";
 	if (i->moving)
 		return "partial";
+	if (image_found_damaged(i->verified))
+		return "corrupt";
 	return i->consumed ? "consumed" : "complete";
 }
 
@@ -237,19 +231,21 @@ static void say_manifest(const struct info *i)
 	say_disks(i->manifest);
 }
 
-static void say_verified(const json_t *verified)
+/* A record that came along with a copy, or is older than the damage, does not vouch for what is here. */
+static void say_verified(const struct info *i)
 {
-	const char *at = tp_json_str(verified, "at");
+	const char *at = tp_json_str(i->verified, "at");
 	char ago[CLI_SPAN_TEXT];
 
 	if (!at)
 		cli_say("verified  never");
-	else if (tp_json_bool(verified, "ok", false))
-		cli_say("verified  good, %s, %s ago", at, cli_since(at, ago));
-	else
+	else if (image_found_damaged(i->verified))
 		cli_say("verified  %lld damaged places found, %s, %s ago",
-			(long long)tp_json_int(verified, "damaged", 1),
+			(long long)tp_json_int(i->verified, "damaged", 1),
 			at, cli_since(at, ago));
+	else
+		cli_say("verified  good, %s, %s ago%s", at, cli_since(at, ago),
+			i->damage.code == TP_ECORRUPT ? "; damaged since" : "");
 }
 
 static void say_marks(const struct info *i)
@@ -263,7 +259,7 @@ static void say_marks(const struct info *i)
 			"was about to run", used ? used : "time not recorded");
 	else
 		cli_say("consumed  no");
-	say_verified(i->verified);
+	say_verified(i);
 	if (i->moving)
 		cli_say("moving    a copy that is not finished, from pool %s", from ? from : "-");
 }
@@ -318,6 +314,18 @@ static void say_blocks(const struct image *img)
 	cli_table_free(&t);
 }
 
+static void say_machine(const struct info *i)
+{
+	const char *named = tp_json_str(i->manifest, "machine");
+
+	if (*i->machine)
+		cli_say("machine   %s", i->machine);
+	else if (i->damage.code == TP_OK)
+		cli_say("machine   not recorded");
+	else
+		cli_say("machine   %s", named ? named : "cannot be read");
+}
+
 static void say_image(const struct info *info)
 {
 	const struct image_info *i = image_info(info->img);
@@ -325,7 +333,7 @@ static void say_image(const struct info *info)
 
 	if (!info->manifest)
 		cli_say("created   %s", tp_time_format(i->created_us, created));
-	cli_say("machine   %s", *info->machine ? info->machine : "not recorded");
+	say_machine(info);
 	cli_say("stream    %s save, %s with %s of device state", kinds[i->stream_kind],
 		tp_size_format(i->raw_bytes, a), tp_size_format(device_bytes(info->img), b));
 	cli_say("size      %s, %s of the stream, %s of the memory", tp_size_format(i->file_bytes, a),
@@ -374,7 +382,8 @@ static int show(const struct cli *cli, const struct info *i)
 		info_text(i);
 		status = (int)cli_flush();
 	}
-	return i->damage.code != TP_OK || json_array_size(i->problems) > 0 ? CLI_FAILED : status;
+	return i->damage.code != TP_OK || image_found_damaged(i->verified) || json_array_size(i->problems) > 0 ?
+	       CLI_FAILED : status;
 }
 
 int cmd_image_info(struct cli *cli)

@@ -19,6 +19,7 @@
 #include "base/tp_size.h"
 #include "cli_out.h"
 #include "cmd_image.h"
+#include "migration/image_machine.h"
 #include "storage/image_survey.h"
 #include "storage/pool.h"
 
@@ -312,6 +313,23 @@ static int draw_svg(const struct cli *cli, const struct image *img, const char *
 	return CLI_DONE;
 }
 
+/* The picture is the index's: what it points to may be damaged all the same. */
+static bool is_sound(const char *path, const struct image *img)
+{
+	struct tp_error err = TP_ERROR_INIT, ignored = TP_ERROR_INIT;
+	tp_autojson json_t *verification = image_verification(path, img, &ignored);
+	char machine[IMAGE_MACHINE_MAX];
+
+	if (image_found_damaged(verification))
+		cli_note("%s: Corrupt: its last verification found %lld damaged places", path,
+			 (long long)tp_json_int(verification, "damaged", 1));
+	else if (!image_machine(img, machine, &err))
+		cli_note("%s: %s", path, err.text);
+	else
+		return true;
+	return false;
+}
+
 int cmd_image_map(struct cli *cli)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -333,6 +351,8 @@ int cmd_image_map(struct cli *cli)
 		status = image_failed(cli, path, &err);
 	else
 		status = cli_text(cli, "svg") ? draw_svg(cli, img, name) : draw_terminal(img, name);
+	if (img && status == CLI_DONE && !is_sound(path, img))
+		status = CLI_FAILED;
 	image_close(img);
 	return status;
 }

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
-from lib import check, equal, version
+from lib import check, equal, matches, version
 
 READER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "format", "read-image.py")
 
@@ -151,6 +151,8 @@ def torpord_finds_the_same(s, vm, image, file, copy, damage):
     equal(error["class"], "Corrupt")
     equal([(d["frame"], d["offset"]) for d in error["data"]["damage"]],
           [(d["frame"], d["offset"]) for d in damage])
-    info = s.torpor("image", "info", image).stdout
+    info = s.torpor("image", "info", image, status=1).stdout
     check("3 damaged places found" in info, f"what verified.json says: {info}")
+    matches(info, r"(?m)^format .*, corrupt$")
+    matches(s.torpor("image", "map", image, status=1).stderr, "last verification found 3 damaged places")
     s.client.cmd("vm-discard", name=vm.name)

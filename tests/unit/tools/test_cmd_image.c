@@ -198,6 +198,20 @@ static void damaged_frame(void **state)
 	assert_non_null(strstr(c.err, "ram: lost 8 KiB, 2 of 6 pages, from page 3 to 4"));
 	assert_non_null(strstr(c.err, "rom: lost 4 KiB, 1 of 2 pages, from page 1 to 1"));
 
+	/* The picture is the index's; what tells of damage is told all the same. */
+	run(&c, 'm', path, false);
+	assert_int_equal(c.status, 0);
+	flip(fd, (off_t)(4096 + first - 2));
+	run(&c, 'm', path, false);
+	assert_int_equal(c.status, 1);
+	assert_non_null(strstr(c.out, "0 -..-- \n"));
+	assert_non_null(strstr(c.err, "frame 0 at offset"));
+	run(&c, 'i', path, false);
+	assert_int_equal(c.status, 1);
+	assert_non_null(strstr(c.out, "corrupt\n"));
+	assert_non_null(strstr(c.out, "machine   cannot be read\n"));
+	flip(fd, (off_t)(4096 + first - 2));
+
 	/* With a damaged header the frames are found by themselves. */
 	flip(fd, 504);
 	run(&c, 'c', path, false);
