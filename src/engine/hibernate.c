@@ -153,6 +153,32 @@ static void succeeded(struct op *op)
 	op_result(op, "pause", json_incref(json_object_get(summary, "pause")));
 }
 
+/* What a command alone asked for says nothing of the VM as its spec has it. */
+static bool differs(struct op *op, const char *name, const char *otherwise)
+{
+	const char *given = tp_json_str(op_arguments(op), name);
+	const char *spec = tp_json_str(json_object_get(op_vm_of(op)->spec, "hibernate"), name);
+
+	return given && strcmp(given, spec ? spec : otherwise) != 0;
+}
+
+static bool own_way(struct op *op)
+{
+	return differs(op, "pool", "default") || differs(op, "reserve", "full");
+}
+
+void hibernate_judged(struct op *op, const json_t *blockers)
+{
+	const json_t *first = json_array_get(blockers, 0);
+	struct tp_error *said = &op_vm_of(op)->preflight;
+
+	if (own_way(op))
+		return;
+	tp_error_clear(said);
+	if (first)
+		tp_fail_class(said, TP_ESTATE, tp_json_str(first, "class"), "%s", tp_json_str(first, "desc"));
+}
+
 void hibernate_ended(struct op *op)
 {
 	struct vm *vm = op_vm_of(op);
@@ -163,6 +189,6 @@ void hibernate_ended(struct op *op)
 	vm_rest_set(vm, "hibernation", hibernation_record(op));
 	if (op_status(op) == OP_SUCCEEDED)
 		tp_error_clear(&vm->preflight);
-	else if (op_error(op) && op_status(op) != OP_CANCELLED)
+	else if (op_error(op) && op_status(op) != OP_CANCELLED && !own_way(op))
 		vm->preflight = *op_error(op);
 }

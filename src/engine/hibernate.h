@@ -26,6 +26,8 @@ struct hibernate {
 };
 
 enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev);
+/* A preflight, dry runs included, found this: condition Hibernatable, unless it is of the command's own making. */
+void hibernate_judged(struct op *op, const json_t *blockers);
 /* Options: the command's, else the spec's. Borrowed or new as the type says. */
 const char *hibernate_pool(struct op *op);
 const char *hibernate_reserve(struct op *op);

@@ -225,6 +225,12 @@ static bool look_at_room(struct job *j, struct tp_error *err)
 	return true;
 }
 
+static enum op_verdict verdict(struct op *op, const json_t *blockers)
+{
+	hibernate_judged(op, blockers);
+	return blockers_verdict(op, blockers);
+}
+
 static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -234,7 +240,7 @@ static enum op_verdict ask_room(struct op *op, struct hibernate *h)
 	if (!p) {
 		blocker_add(blockers, tp_error_class(&err), json_pack("{s:s}", "pool", hibernate_pool(op)), "%s",
 			    err.text);
-		return blockers_verdict(op, blockers);
+		return verdict(op, blockers);
 	}
 	in = room_demand(op_vm_of(op), hibernate_pool(op), h->bound);
 	tp_json_set_str(in, "instance", state_dir_instance(op_vm_of(op)->t->state));
@@ -290,7 +296,7 @@ enum op_verdict hibernate_preflight(struct op *op, const struct op_event *ev)
 	}
 	if (job_of(ev)) {
 		take_room(op, h, job_of(ev)->out);
-		return blockers_verdict(op, json_object_get(h->seen, "blockers"));
+		return verdict(op, json_object_get(h->seen, "blockers"));
 	}
 	if (ev->type != OP_REPLY)
 		return OP_WAIT;

@@ -44,11 +44,15 @@ void room_ram_is(struct vm *vm, uint64_t ram, unsigned blocks)
 		vm_rest_set(vm, "ram", json_incref(now));
 }
 
-/* As the running QEMU said; a VM that is off has what its last one had, unless its spec changed. */
+/*
+ * As the running QEMU said; a VM that is off has what its last one had, unless its spec changed. A hibernated
+ * one goes on as it was, whatever its spec says by now.
+ */
 static const json_t *known_ram(const struct vm *vm)
 {
 	const json_t *ram = json_object_get(vm->rest, "ram");
-	int64_t generation = vm->qemu ? vm->observed_generation : vm->generation;
+	bool goes_on = vm->qemu || vm->state == VM_HIBERNATED;
+	int64_t generation = goes_on ? vm->observed_generation : vm->generation;
 
 	return ram && tp_json_int(ram, "generation", -1) == generation ? ram : NULL;
 }

@@ -71,6 +71,7 @@ static void define_done(void *arg, const struct tp_error *err)
 			json_decref(vm->disk_info);
 			vm->disk_info = NULL;
 			vm_disks_look(vm);
+			tp_error_clear(&vm->preflight);	/* it was of another spec */
 		}
 		standing_soon(d->t, true);
 		api_event(d->t, "VM_DEFINED", d->name, false,

@@ -337,6 +337,11 @@ def test_two_reservations_add_up(s):
         vm.tick()
 
 
+def hibernatable(vm):
+    condition, = [c for c in vm.info()["conditions"] if c["type"] == "Hibernatable"]
+    return condition["status"], condition["reason"]
+
+
 def test_quotas(s):
     vm = s.boot(memory=SMALL)
     s.client.cmd("vm-set", name="vm", merge={"storage": {"quota": 100 * MIB}})
@@ -347,8 +352,13 @@ def test_quotas(s):
     said = s.client.cmd("query-capacity", name="vm")["pools"][0]
     equal((said["admitted"], said["quota-left"]), (False, 100 * MIB))
     matches(said["why-not"], "quota of the VM")
+    s.client.cmd("vm-set", name="vm", merge={"storage": {"quota": 101 * MIB}})
+    equal(hibernatable(vm), ("True", "Ok"), "what was found was of another spec")
     equal(s.client.cmd("vm-hibernate", name="vm", **{"dry-run": True})["ok"], False)
+    equal(hibernatable(vm), ("Unknown", "InsufficientSpace"))
     s.client.cmd("vm-set", name="vm", merge={"storage": {"quota": 1000 * MIB}})
+    s.client.err("vm-hibernate", "NotFound", name="vm", pool="none", wait=True)
+    equal(hibernatable(vm), ("True", "Ok"), "the pool was the command's own")
     vm.hibernate()
     # Below what is used: restore and deletion go on, nothing new comes.
     s.client.cmd("vm-set", name="vm", merge={"storage": {"quota": 1}})

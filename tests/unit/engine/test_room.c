@@ -124,6 +124,14 @@ static void size_is_of_the_spec_until_qemu_says(void **state)
 	assert_int_equal(size.ram, 272 * MIB);
 	assert_true(image_bound(272 * MIB, 4096, 9, 0, &bound));
 	assert_int_equal(size.bound, bound);
+	/* Hibernated it goes on as it was, whatever its spec says by now. */
+	vm.generation = 4;
+	assert_true(room_size(&vm, &size));
+	assert_false(size.exact);
+	vm.state = VM_HIBERNATED;
+	assert_true(room_size(&vm, &size));
+	assert_true(size.exact);
+	assert_int_equal(size.bound, bound);
 	json_decref(vm.spec);
 	json_decref(vm.rest);
 }
