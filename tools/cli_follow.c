@@ -61,6 +61,7 @@ struct follow {
 	const char *command;		/* NULL: operations that are there */
 	const char *member;		/* its argument that a name goes as */
 	const json_t *arguments;
+	json_t *(*value)(const json_t *record);
 	struct task *tasks;
 	size_t n, ended, under_way, next, window;
 	bool interrupted, left;
@@ -206,10 +207,12 @@ static void end_by_record(struct follow *f, struct task *t, json_t *record)
 
 	cli_record_warnings(t->name, record);
 	if (status && strcmp(status, "succeeded") == 0) {
+		tp_autojson json_t *value = f->value ? f->value(record) : json_incref(record);
+
 		show_whole(f, t);
 		if (!f->cli->quiet && f->cli->format != CLI_F_JSON)
 			cli_record_say(t->name, record);
-		end_task(f, t, CLI_DONE, record);
+		end_task(f, t, CLI_DONE, value);
 		return;
 	}
 	error = cli_record_error(record);
@@ -564,10 +567,10 @@ int cli_operate(struct cli *cli, const char *command, const json_t *arguments,
 }
 
 int cli_operate_images(struct cli *cli, const char *command, const json_t *arguments,
-		       const struct cli_names *ids, bool in_turn)
+		       const struct cli_names *ids, bool in_turn, json_t *(*value)(const json_t *record))
 {
 	struct follow f = { .cli = cli, .command = command, .member = "image", .arguments = arguments,
-			    .window = in_turn ? 1 : WINDOW };
+			    .window = in_turn ? 1 : WINDOW, .value = value };
 	int status = cli_online(cli);
 
 	return status == CLI_DONE ? follow(&f, ids) : status;

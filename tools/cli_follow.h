@@ -13,9 +13,12 @@
  */
 int cli_operate(struct cli *cli, const char *command, const json_t *arguments,
 		const struct cli_names *names);
-/* The same with ids of images as "image"; in_turn: one after the other. */
+/*
+ * The same with ids of images as "image"; in_turn: one after the other. value: what --json prints of one
+ * that succeeded (new reference), NULL: its record.
+ */
 int cli_operate_images(struct cli *cli, const char *command, const json_t *arguments,
-		       const struct cli_names *ids, bool in_turn);
+		       const struct cli_names *ids, bool in_turn, json_t *(*value)(const json_t *record));
 /* Follows operations that are there; Ctrl-C only ends the program. timeout 0: none. */
 int cli_follow(struct cli *cli, const struct cli_names *ids, double timeout);
 

@@ -162,11 +162,20 @@ static json_t *or_null(json_t *value)
 	return value ? json_incref(value) : json_null();
 }
 
+/* As query-images has it. */
+static json_t *folder_of(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	return slash ? json_stringn(file, slash == file ? 1 : (size_t)(slash - file)) : json_string(".");
+}
+
 static enum cli_status info_json(const struct info *i)
 {
 	tp_autojson json_t *o = i->img ? image_json(i) : json_object();
 
 	tp_json_set_str(o, "file", i->path);
+	tp_json_set(o, "path", folder_of(i->path));
 	tp_json_set_str(o, "state", state(i));
 	if (i->damage.code != TP_OK)
 		tp_json_set(o, "damage", cli_error_object(&i->damage));

@@ -16,5 +16,5 @@ int cmd_image_mv(struct cli *cli)
 					 "by its name (torpor image ls, torpor pool ls)", cli->operands[i]);
 	arguments = cli_arguments(cli, NULL);
 	tp_json_set_str(arguments, "pool", cli->operands[1]);
-	return cli_operate_images(cli, cli->verb->command, arguments, &id, false);
+	return cli_operate_images(cli, cli->verb->command, arguments, &id, false, NULL);
 }

@@ -175,6 +175,17 @@ static int all_images(struct cli *cli, struct cli_names *ids)
 	return CLI_DONE;
 }
 
+/* As of a file, with "image" and "operation". */
+static json_t *good_record(const json_t *record)
+{
+	json_t *result = json_object_get(record, "result");
+	json_t *value = json_is_object(result) ? json_copy(result) : json_object();
+
+	tp_json_set(value, "verified", json_true());
+	tp_json_set_str(value, "operation", tp_json_str(record, "id"));
+	return value;
+}
+
 static int verify_ids(struct cli *cli)
 {
 	tp_autojson json_t *arguments = json_object();
@@ -183,7 +194,7 @@ static int verify_ids(struct cli *cli)
 	int status = all ? all_images(cli, &ids) : cli_names(cli, &ids);
 
 	if (status == CLI_DONE)
-		status = cli_operate_images(cli, "image-verify", arguments, &ids, all);
+		status = cli_operate_images(cli, "image-verify", arguments, &ids, all, good_record);
 	cli_names_free(&ids);
 	return status;
 }

@@ -96,6 +96,26 @@ static void verify_says_that_it_is_good(void **state)
 	out_has(d, "web1: good in 2.5 s, 1 MiB of 4 MiB, image " ID "\n");
 }
 
+/* Of an id the same as of a file. */
+static void verify_prints_figures(void **state)
+{
+	struct fake_torpord *d = *state;
+	tp_autofree char *out = NULL;
+	tp_autojson json_t *told = NULL;
+
+	FAKE_RUN(d, "image", "verify", ID, "--json");
+	begins(d);
+	goes(d, "image-verify", "{'image': '" ID "'}", "op-1",
+	     RECORD("op-1", "image-verify", "succeeded", GOOD));
+	assert_int_equal(fake_torpord_status(d), 0);
+	out = fake_torpord_out(d);
+	told = tp_json_parse(out, strlen(out), 64, NULL);
+	assert_true(tp_json_bool(told, "verified", false));
+	assert_string_equal(tp_json_str(told, "image"), ID);
+	assert_string_equal(tp_json_str(told, "operation"), "op-1");
+	assert_int_equal(tp_json_int(told, "bytes", 0), 1048576);
+}
+
 static void verify_lists_damages(void **state)
 {
 	struct fake_torpord *d = *state;
@@ -212,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(verify_says_that_it_is_good),
+		TEST(verify_prints_figures),
 		TEST(verify_lists_damages),
 		TEST(all_go_one_after_the_other),
 		TEST(mv_names_image_and_pool),

@@ -124,6 +124,7 @@ static void good_image(void **state)
 	assert_non_null(o);
 	assert_string_equal(json_string_value(json_object_get(o, "machine")), "pc");
 	assert_string_equal(json_string_value(json_object_get(o, "state")), "complete");
+	assert_string_equal(json_string_value(json_object_get(o, "path")), "/tmp");
 	assert_int_equal(json_integer_value(json_object_get(o, "raw-bytes")), t.raw.len);
 	assert_int_equal(json_integer_value(json_object_get(o, "pages-zero")), 3);
 	assert_int_equal(json_integer_value(json_object_get(o, "device-bytes")), 25);
