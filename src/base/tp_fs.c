@@ -282,6 +282,7 @@ int tp_lock_file(int dirfd, const char *name, struct tp_error *err)
 {
 	tp_autoclose int fd = tp_openat(dirfd, name, O_RDWR | O_CREAT, 0600, err);
 	char line[LOCK_LINE_MAX];
+	size_t digits;
 	ssize_t n;
 	int rc;
 
@@ -299,7 +300,11 @@ int tp_lock_file(int dirfd, const char *name, struct tp_error *err)
 	n = pread(fd, line, sizeof(line) - 1, 0);
 	line[n > 0 ? n : 0] = 0;
 	line[strcspn(line, "\n")] = 0;
-	tp_fail(err, TP_ESTATE, "%s is locked by another process (%s)", name,
+	/* "PID BOOT-ID": the boot is for us alone. */
+	digits = strspn(line, "0123456789");
+	if (digits && line[digits] == ' ')
+		line[digits] = 0;
+	tp_fail(err, TP_ESTATE, "%s is locked by another process (%s%s)", name, digits ? "pid " : "",
 		line[0] ? line : "unnamed");
 	return -1;
 }

@@ -39,7 +39,7 @@
 	  OPTIONAL("reason", "str", "moved, verified, retain.count, retain.age, copy; none: on request")) \
 	X(POOL, "A pool's state changed.", REQUIRED("pool", "name", "the pool"), \
 	  REQUIRED("state", "PoolState", "what it is now"), \
-	  REQUIRED("available", "size", "bytes free at the last look"), \
+	  OPTIONAL("available", "size", "bytes free at the last look; not of one that is missing"), \
 	  REQUIRED("message", "str", "why it is missing")) \
 	X(QEMU_EVENT, "An event of QEMU; comes only when event-filter names it.", VM, \
 	  REQUIRED("event", "str", "QEMU's name for it"), OPTIONAL("data", "any", "QEMU's data")) \

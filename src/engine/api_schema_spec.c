@@ -71,7 +71,7 @@ const struct api_type api_types_spec[] = {
 	{ .name = "StorageSpec", .kind = API_STRUCT, .open = true,
 	  .doc = "Room for the VM's memory images. Standing room is for the largest image that its memory can "
 	  "give (query-capacity: worst-case), in the pool of hibernate.pool; a hibernation uses it, and it is "
-	  "taken again when the image is gone. A definition succeeds where there is no room: the condition "
+	  "taken again when the image is gone, or is in another pool. A definition succeeds where there is no room: the condition "
 	  "StorageReserved says so and becomes True when there is.",
 	  .members = ROW(OPTIONAL("standing", "bool", "hold room from the definition on (default false)"),
 			 OPTIONAL("quota", "size", "bytes that all its images and its standing room may take, in all "

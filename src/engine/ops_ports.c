@@ -148,12 +148,23 @@ static bool io_run(void *arg, struct tp_error *err)
 	return a->job->run(a->job, err);
 }
 
+/* The job's error may be the end of its pool. */
+static void doubt_pool(const struct ask *a, const struct tp_error *err)
+{
+	struct engine_pool *p = a->job->worker ? pools_find(a->t->pools, a->job->worker) : NULL;
+
+	if (p)
+		engine_pool_doubt(p, err);
+}
+
 static void io_done(void *arg, const struct tp_error *err)
 {
 	struct ask *a = arg;
 	struct op_event ev = { .type = OP_IO, .token = a->token, .job = a->job, .err = err,
 			       .error_data = a->job->error_data };
 
+	if (err && err->code != TP_ECANCELLED)
+		doubt_pool(a, err);
 	if (ops_run_alive(a->t, a->op))
 		op_deliver(a->op, &ev);
 	job_free(a->job);

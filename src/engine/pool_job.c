@@ -7,6 +7,7 @@
 #include "engine/io_worker.h"
 
 struct pool_job {
+	struct engine_pool *p;
 	struct job *job;
 	void (*done)(struct job *j, const struct tp_error *err, void *arg);
 	void *arg;
@@ -32,6 +33,8 @@ static void ended(void *arg, const struct tp_error *err)
 {
 	struct pool_job *pj = arg;
 
+	if (err)
+		engine_pool_doubt(pj->p, err);
 	pj->done(pj->job, err, pj->arg);
 	drop(pj);
 }
@@ -46,6 +49,7 @@ bool pool_job(struct engine_pool *p, bool (*fn)(struct job *j, struct tp_error *
 		json_decref(in_owned);
 		return tp_fail_nomem(err);
 	}
+	pj->p = p;
 	pj->done = done;
 	pj->arg = arg;
 	pj->job = job_new(fn, in_owned, p, err);

@@ -279,6 +279,12 @@ void pools_room_changed(struct pools *ps, const char *pool)
 		pools_look(p, false);
 }
 
+void engine_pool_doubt(struct engine_pool *p, const struct tp_error *err)
+{
+	if (p->serves && p->there && strcmp(tp_error_class(err), "IOError") == 0)
+		pools_look(p, false);
+}
+
 void pools_op_ended(struct pools *ps, const json_t *res)
 {
 	pools_room_changed(ps, tp_json_str(json_object_get(res, "image"), "pool"));
@@ -377,14 +383,16 @@ void engine_pool_close(struct engine_pool *p, struct pool *storage, bool unmake,
 void pools_tell(struct engine_pool *p)
 {
 	const char *state = engine_pool_state(p);
+	bool ready = engine_pool_ready(p);
 	char text[TP_TEXT_SIZE];
 
 	if (!p->serves || p->changing || (p->told && strcmp(p->told, state) == 0))
 		return;
 	p->told = state;
 	api_event(p->ps->t, "POOL", NULL, false,
-		  json_pack("{s:s, s:s, s:I, s:s}", "pool", p->name, "state", state, "available",
-			    (json_int_t)p->space.available, "message", engine_pool_message(p, text)));
+		  json_pack("{s:s, s:s, s:o*, s:s}", "pool", p->name, "state", state, "available",
+			    ready ? json_integer((json_int_t)p->space.available) : NULL, "message",
+			    engine_pool_message(p, text)));
 	restorable_check_all(p->ps->t);
 }
 

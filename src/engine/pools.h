@@ -32,6 +32,8 @@ bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t qu
 /* Those of pool-define, from host.json; likewise. */
 bool pools_load(struct pools *ps, struct tp_error *err);
 struct engine_pool *pools_find(struct pools *ps, const char *name);
+/* Work in it failed: where that may be the pool's own end, it is looked at now, not at its next turn. */
+void engine_pool_doubt(struct engine_pool *p, const struct tp_error *err);
 /* NotFound, or IOError naming why the pool is missing. */
 struct engine_pool *pools_need(struct pools *ps, const char *name, struct tp_error *err);
 /* Looks at all again, now. */

@@ -14,15 +14,16 @@
  */
 #include "engine/pools_priv.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/tp_json.h"
 #include "base/tp_log.h"
+#include "base/tp_size.h"
 #include "engine/api.h"
 #include "engine/engine.h"
+#include "engine/standing.h"
 
 TP_LOG_SOURCE("engine.pools");
 
@@ -223,8 +224,10 @@ static void defined(void *arg, const struct tp_error *err)
 
 static json_t *bad_argument(struct tp_error *err, const char *argument, uint64_t value, uint64_t than, const char *what)
 {
-	tp_fail_class(err, TP_EARG, "GenericError", "Parameter '%s' of %" PRIu64 " bytes is %s, %" PRIu64 " bytes",
-		      argument, value, what, than);
+	char size[TP_SIZE_TEXT], limit[TP_SIZE_TEXT];
+
+	tp_fail_class(err, TP_EARG, "GenericError", "Parameter '%s' of %s is %s, %s", argument,
+		      tp_size_format(value, size), what, tp_size_format(than, limit));
 	return json_pack("{s:s, s:I}", "argument", argument, "limit", (json_int_t)than);
 }
 
@@ -234,7 +237,9 @@ static bool sizes_ok(const struct pool_change *c, const struct pool_space *space
 	uint64_t used = space->used + space->standing + space->reserved;
 
 	if (c->quota && c->quota < used)
-		*data = bad_argument(err, "quota", c->quota, used, "less than what is in the pool");
+		*data = bad_argument(err, "quota", c->quota, used, space->standing ?
+				     "less than what is in the pool and held there as standing room" :
+				     "less than what is in the pool");
 	else if (c->low_water != POOL_LOW_WATER_AUTO && c->quota && c->low_water > c->quota)
 		*data = bad_argument(err, "low-water", c->low_water, c->quota, "more than the quota");
 	else if (c->low_water != POOL_LOW_WATER_AUTO && space->total && c->low_water > space->total)
@@ -380,6 +385,7 @@ static void redefined(void *arg, const struct tp_error *err)
 		p->low_water = c->low_water;
 		set_quota(p);
 		pools_look(p, false);	/* its level by the new figures */
+		standing_soon(c->ps->t, false);	/* there may be room now */
 	}
 	answer(c, err, NULL);
 	change_free(c);

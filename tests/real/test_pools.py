@@ -155,6 +155,33 @@ def test_definitions_last(s):
     equal([p["name"] for p in s.client.cmd("query-pools")], ["default"])
 
 
+def test_quota_and_standing_room(s):
+    """More quota is room at once; less than what stands is refused, in sizes that people read."""
+    path = folder(s, "a")
+    s.start()
+    define(s, "a", path, quota=MIB)
+    vm = s.vm(disk=False, memory="64M")
+    vm.spec.update(hibernate={"pool": "a"}, storage={"standing": True})
+    vm.define()
+
+    def reserved():
+        said = {c["type"]: c["reason"] for c in vm.info()["conditions"]}
+        equal(said["Restorable"], "NotHibernated", "of a VM that never ran")
+        return said["StorageReserved"]
+
+    why = s.client.cmd("query-capacity", name="vm")["restore"]
+    equal(why, {"mode": None, "why": "the VM is not hibernated"})
+    poll(lambda: reserved() == "NoRoom", 10, "no room")
+    define(s, "a", path, quota=900 * MIB)
+    poll(lambda: reserved() == "Held", 5, "room, as the quota is larger")
+    poll(lambda: pool(s, "a")["standing"] > 64 * MIB, 5, "the room in the pool's figures")
+    error = s.client.err("pool-define", "GenericError", name="a", path=path, quota=2 * MIB)
+    matches(error.desc, r"'quota' of 2.* MiB is less than .* standing room, \d+.* MiB$")
+    s.client.cmd("vm-undefine", name="vm")
+    poll(lambda: pool(s, "a")["standing"] == 0, 10, "the room is given back")
+    s.client.cmd("pool-undefine", name="a")
+
+
 def test_two_pools(s):
     """Spec and argument choose; a pool in use is not forgotten; a quota below use is refused."""
     fast, big = folder(s, "fast"), folder(s, "big")
@@ -208,13 +235,15 @@ def test_away_and_back(s):
     watch = s.connect()
     os.rename(path, away)
     os.makedirs(path, 0o700)        # as what an unmounted file system leaves bare
-    define(s, "two", path)          # also has it looked at
-    event = watch.event("POOL", lambda data: data["pool"] == "two", 15)
+    # Whoever needs it next finds out, for all: not the look that is due once a minute.
+    equal(s.client.cmd("vm-restore", name="vm", dry_run=True)["blockers"][0]["class"], "IOError")
+    event = watch.event("POOL", lambda data: data["pool"] == "two", 5)
     equal(event["data"]["state"], "missing")
+    check("available" not in event["data"], event)
     matches(event["data"]["message"], "no longer the folder", "the message")
     equal([i["state"] for i in vm.images()], ["unavailable"])
     condition = [c for c in vm.info()["conditions"] if c["type"] == "Restorable"][0]
-    equal(condition["status"], "False")
+    equal((condition["status"], condition["reason"]), ("False", "PoolMissing"))
     matches(condition["message"], "pool2", "the condition's message")
     error = s.client.err("vm-restore", "IOError", name="vm", wait=True)
     matches(error.desc, "pool two .* is missing", "the error")

@@ -385,7 +385,7 @@ static void lock_conflict(void **state)
 	assert_int_equal(tp_lock_file(p->dir, "lock", &err), -1);
 	assert_int_equal(err.code, TP_ESTATE);
 	assert_null(strstr(err.text, "more"));
-	assert_failed(&err, TP_ESTATE, "lock is locked by another process (1234 boot)");
+	assert_failed(&err, TP_ESTATE, "lock is locked by another process (pid 1234)");
 	close(first);
 	second = tp_lock_file(p->dir, "lock", &err);
 	assert_true(second >= 0);
