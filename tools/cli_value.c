@@ -45,7 +45,8 @@ static bool is_size(const char *name)
 
 static bool is_span(const char *name)
 {
-	static const char *const spans[] = { "seconds", "pause", "eta", "timeout", "working-set", "whole" };
+	static const char *const spans[] = { "seconds", "pause", "eta", "timeout", "working-set", "whole",
+					     "running", "age" };
 
 	for (size_t i = 0; i < TP_N(spans); i++)
 		if (ends_in(name, spans[i]))

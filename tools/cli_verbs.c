@@ -50,7 +50,8 @@ const struct cli_verb cli_verbs[] = {
 	  .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_VM, .run = cmd_set,
 	  .summary = "Change members of a VM's spec",
 	  .text = "JSON is a merge patch (RFC 7396). KEY is a path such as hibernate.level, VALUE is JSON or else\n"
-		  "a text; null removes a member. Labels are texts always.",
+		  "a text; null removes a member. Labels are texts always. Sizes and times may have units:\n"
+		  "storage.quota=500M, storage.retain.age=7d.",
 	  .options = OPTIONS(IF_GENERATION, RESET_DISK) },
 	{ .name = "undefine", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = CLI_ONLINE | CLI_S_QUIET,
 	  .names = CLI_VM, .run = cmd_sync, .command = "vm-undefine", .done = "undefined",
@@ -209,7 +210,10 @@ const struct cli_verb cli_verbs[] = {
 	  .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_POOL, .run = cmd_sync, .command = "pool-undefine",
 	  .done = "forgotten, nothing was deleted", .summary = "Forget a pool; what is in its folder stays" },
 	{ .name = "df", .sets = CLI_ONLINE, .run = cmd_df, .command = "query-pools",
-	  .summary = "Show the room in pools: of the disk, of images, reserved, standing" },
+	  .summary = "Show the room in pools: of the disk, of images, reserved, standing",
+	  .text = "ROOM is what new images may take: what is available, less what is reserved, within the quota.\n"
+		  "AVAILABLE is what torpord may take of the file system; as root that is more than df(1) says, which\n"
+		  "leaves out the blocks that are reserved for root." },
 	{ .name = "prune", .operands = "[NAME]...", .max = CLI_MANY, .sets = CLI_ONLINE | CLI_S_QUIET, .names = CLI_VM,
 	  .run = cmd_prune, .command = "query-images", .summary = "Delete memory images that nobody needs",
 	  .text = "Those that were never finished, and those kept after a restore beyond storage.retain of the spec; of\n"

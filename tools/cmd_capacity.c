@@ -35,6 +35,19 @@ static void pool_table(const json_t *pools)
 	cli_table_free(&t);
 }
 
+/* Where a hibernation would go, of the pools in the table. */
+static void own_pool_line(struct cli *cli, const char *name)
+{
+	tp_autojson json_t *vm = NULL, *error = NULL;
+	struct tp_error err = TP_ERROR_INIT;
+	const char *own;
+
+	vm = cli_conn_call(cli->conn, "query-vm", json_pack("{s:s*}", "name", name), &error, &err);
+	own = json_string_value(tp_json_path(vm, "spec.hibernate.pool"));
+	if (vm)
+		cli_say_line("pool", own ? own : "default");
+}
+
 static void show_capacity(struct cli *cli, const json_t *value)
 {
 	const json_t *restore = json_object_get(value, "restore"), *standing = json_object_get(value, "standing");
@@ -42,7 +55,6 @@ static void show_capacity(struct cli *cli, const json_t *value)
 	const char *mode = tp_json_str(restore, "mode"), *why = tp_json_str(restore, "why");
 	char size[TP_SIZE_TEXT];
 
-	(void)cli;
 	cli_say("%s", name ? name : "-");
 	cli_say("%-*s%s (%s)", CLI_LABEL_WIDTH, "worst case", cli_size(json_object_get(value, "worst-case"), size),
 		tp_json_bool(value, "exact", false) ? "exact" : "estimated");
@@ -50,7 +62,11 @@ static void show_capacity(struct cli *cli, const json_t *value)
 		basis ? basis : "-");
 	if (standing)
 		cli_say_line("standing", cli_size(standing, size));
-	cli_say("%-*s%s (%s)", CLI_LABEL_WIDTH, "restore", mode ? mode : "no", why ? why : "-");
+	if (mode)
+		cli_say("%-*s%s (%s)", CLI_LABEL_WIDTH, "restore", mode, why && *why ? why : "-");
+	else
+		cli_say_line("restore", why && *why ? why : "not known before the VM ran");
+	own_pool_line(cli, name);
 	cli_say_line("note", tp_json_str(value, "message"));
 	pool_table(json_object_get(value, "pools"));
 }

@@ -16,6 +16,7 @@
 #include "cli_follow.h"
 #include "cli_out.h"
 #include "cli_session.h"
+#include "cli_spec.h"
 
 #define DEFAULT_BINARY "qemu-system-x86_64"
 #define FILE_MAX (1u << 20)	/* torpord takes no longer request */
@@ -391,25 +392,23 @@ int cmd_run(struct cli *cli)
 
 /* --- set --- */
 
-/* hibernate.level=3: the path's objects are made, VALUE is JSON or else a text. */
-static bool take_assignment(json_t *merge, const char *text, struct tp_error *err)
+/* VALUE is JSON or else a text, of a label a text always; NULL: err. */
+static json_t *assigned(const char *path, const char *value, struct tp_error *err)
 {
-	size_t n = strcspn(text, "=");
-	tp_autofree char *path = strndup(text, n);
-	const char *value = text[n] ? text + n + 1 : NULL;
-	bool label = strncmp(text, "labels.", 7) == 0;
-	char *key = path, *dot;
-	json_t *v = value && (!label || strcmp(value, "null") == 0) ?
-		    tp_json_parse(value, strlen(value), FILE_DEPTH, NULL) : NULL;
+	bool label = strncmp(path, "labels.", 7) == 0;
+	json_t *v = !label || strcmp(value, "null") == 0 ? tp_json_parse(value, strlen(value), FILE_DEPTH, NULL) :
+		    NULL;
 
-	if (!path) {
-		json_decref(v);
-		return tp_fail_nomem(err);
-	}
-	if (value && !v)
-		v = json_string(value);
-	/* What follows "labels." is one key, dots and all. */
-	while (v && *key && (dot = strchr(key, '.')) && !(label && key != path)) {
+	return v ? v : cli_spec_value(path, value, err);
+}
+
+/* Takes v. The path's objects are made; what follows "labels." is one key, dots and all. */
+static bool put(json_t *merge, char *path, json_t *v)
+{
+	bool label = strncmp(path, "labels.", 7) == 0;
+	char *key = path, *dot;
+
+	while (*key && (dot = strchr(key, '.')) && !(label && key != path)) {
 		json_t *inner;
 
 		*dot = 0;
@@ -421,9 +420,28 @@ static bool take_assignment(json_t *merge, const char *text, struct tp_error *er
 		merge = inner;
 		key = dot + 1;
 	}
-	if (v && *key)
+	if (*key)
 		return tp_json_set(merge, key, v);
 	json_decref(v);
+	return false;
+}
+
+/* hibernate.level=3 */
+static bool take_assignment(json_t *merge, const char *text, struct tp_error *err)
+{
+	size_t n = strcspn(text, "=");
+	tp_autofree char *path = strndup(text, n);
+	json_t *v;
+
+	if (!path)
+		return tp_fail_nomem(err);
+	if (text[n]) {
+		v = assigned(path, text + n + 1, err);
+		if (!v && err->code != TP_OK)
+			return false;
+		if (v && put(merge, path, v))
+			return true;
+	}
 	return tp_fail(err, TP_EARG, "\"%s\" is not of the form KEY=VALUE", text);
 }
 

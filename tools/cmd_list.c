@@ -109,7 +109,7 @@ static void vm_row(struct cli_table *t, const json_t *vm)
 }
 
 static const char *const vm_heads[] = { "NAME", "STATE", "REASON", "SINCE", "OPERATION", "PID", "AGENT",
-					"QEMU", "IMAGE", "UID" };
+					"QEMU", "SAVED", "UID" };
 static const struct list vm_list = { vm_heads, TP_N(vm_heads), 5, "name", vm_row };
 
 /* Names that are no VMs: each is told. */
@@ -281,25 +281,49 @@ static const char *const pool_heads[] = { "NAME", "STATE", "USED", "AVAILABLE", 
 					  "MESSAGE" };
 static const struct list pool_list = { pool_heads, TP_N(pool_heads), 5, "name", pool_row };
 
+/* As torpord counts what a new image may take. */
+static double room(const json_t *pool)
+{
+	double reserved = tp_json_num(pool, "reserved", 0), limit = tp_json_num(pool, "quota", 0);
+	double of_disk = tp_json_num(pool, "available", 0) - reserved;
+	double of_quota = limit - tp_json_num(pool, "used", 0) - tp_json_num(pool, "standing", 0) - reserved;
+	double least = limit > 0 && of_quota < of_disk ? of_quota : of_disk;
+
+	return least > 0 ? least : 0;
+}
+
+/* Of the disk or of the quota, whichever is nearer to its end. */
+static double full_percent(const json_t *pool)
+{
+	double total = tp_json_num(pool, "total", 0), limit = tp_json_num(pool, "quota", 0);
+	double taken = tp_json_num(pool, "used", 0) + tp_json_num(pool, "standing", 0) + tp_json_num(pool, "reserved", 0);
+	double of_disk = total > 0 ? 100 * (1 - tp_json_num(pool, "available", 0) / total) : 0;
+	double of_quota = limit > 0 ? 100 * taken / limit : 0;
+
+	return of_quota > of_disk ? of_quota : of_disk;
+}
+
+/* Of a pool that is not there, nothing is known but what is promised. */
 static void df_row(struct cli_table *t, const json_t *pool)
 {
 	static const char *const sizes[] = { "total", "available", "used", "reserved", "standing" };
-	static const size_t columns[] = { 2, 3, 5, 6, 7 };
+	static const size_t columns[] = { 3, 4, 6, 7, 8 };
 	char text[TP_SIZE_TEXT], percent[24];
-	double total = tp_json_num(pool, "total", 0), available = tp_json_num(pool, "available", 0);
+	bool there = tp_json_num(pool, "total", 0) > 0;
 
-	snprintf(percent, sizeof(percent), "%.0f %%", total > 0 ? 100 * (1 - available / total) : 0);
+	snprintf(percent, sizeof(percent), "%.0f %%", full_percent(pool));
 	cli_table_set(t, 0, tp_json_str(pool, "name"));
 	cli_table_set(t, 1, tp_json_str(pool, "state"));
+	cli_table_set(t, 2, there ? tp_size_format(cli_bytes(room(pool)), text) : NULL);
 	for (size_t i = 0; i < TP_N(sizes); i++)
-		cli_table_set(t, columns[i], cli_size(json_object_get(pool, sizes[i]), text));
-	cli_table_set(t, 4, total > 0 ? percent : NULL);
-	cli_table_set(t, 8, quota(pool, text));
-	cli_table_set(t, 9, tp_json_str(pool, "path"));
+		cli_table_set(t, columns[i], there ? cli_size(json_object_get(pool, sizes[i]), text) : NULL);
+	cli_table_set(t, 5, there ? percent : NULL);
+	cli_table_set(t, 9, quota(pool, text));
+	cli_table_set(t, 10, tp_json_str(pool, "path"));
 }
 
-static const char *const df_heads[] = { "POOL", "STATE", "SIZE", "AVAILABLE", "FULL", "IMAGES", "RESERVED", "STANDING",
-					"QUOTA", "PATH" };
+static const char *const df_heads[] = { "POOL", "STATE", "ROOM", "SIZE", "AVAILABLE", "FULL", "IMAGES", "RESERVED",
+					"STANDING", "QUOTA", "PATH" };
 static const struct list df_list = { df_heads, TP_N(df_heads), TP_N(df_heads), "name", df_row };
 
 static int list_pools(struct cli *cli, const struct list *list)

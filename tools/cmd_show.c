@@ -129,6 +129,16 @@ static void label_line(const json_t *vm)
 	cli_say_line("labels", b.data);
 }
 
+/* What was set of the rest of the spec; what was not has its default. */
+static void settings_lines(const json_t *spec)
+{
+	static const char *const parts[] = { "hibernate", "restore", "shutdown", "storage" };
+
+	for (size_t i = 0; i < TP_N(parts); i++)
+		if (json_is_object(json_object_get(spec, parts[i])))
+			cli_say_value(parts[i], json_object_get(spec, parts[i]));
+}
+
 static void show_vm(struct cli *cli, const json_t *vm)
 {
 	member_line("name", vm, "name");
@@ -141,6 +151,7 @@ static void show_vm(struct cli *cli, const json_t *vm)
 	member_line("QEMU status", vm, "qemu-status");
 	member_line("agent", vm, "agent");
 	launch_line(vm);
+	settings_lines(json_object_get(vm, "spec"));
 	disk_lines(vm);
 	operation_line(json_object_get(vm, "operation"));
 	hibernation_lines(vm);
@@ -240,11 +251,15 @@ int cmd_host(struct cli *cli)
 	size_line("available", tp_json_path(host, "memory.available"));
 	json_array_foreach(json_object_get(host, "pools"), i, pool) {
 		const char *name = tp_json_str(pool, "name"), *state = tp_json_str(pool, "state");
+		bool missing = state && strcmp(state, "missing") == 0;
 
-		cli_say("%-*s%s: %s, %s available", CLI_LABEL_WIDTH, "pool", name ? name : "-", state ? state : "-",
-			cli_size(json_object_get(pool, "available"), size));
+		cli_say("%-*s%s: %s%s%s%s", CLI_LABEL_WIDTH, "pool", name ? name : "-", state ? state : "-",
+			missing ? "" : ", ", missing ? "" : cli_size(json_object_get(pool, "available"), size),
+			missing ? "" : " available");
 	}
-	cli_say_value("VMs", json_object_get(host, "qemu"));
+	cli_say("%-*s%lld defined, %lld with a QEMU", CLI_LABEL_WIDTH, "VMs",
+		(long long)tp_json_int(json_object_get(host, "qemu"), "vms", 0),
+		(long long)tp_json_int(json_object_get(host, "qemu"), "running", 0));
 	return cli_flush();
 }
 

@@ -187,6 +187,33 @@ static void show_is_text(void **state)
 	out_lacks(d, "none now");
 	show(d, "{'name': 'web1', 'state': 'running', 'hibernation': {'phase': 'Failed', 'message': 'no room'}}");
 	out_has(d, "hibernation   none now; the last one: Failed\n  message     no room\n");
+	show(d, "{'name': 'web1', 'state': 'shutoff', 'spec': {'launch': {}, 'hibernate': {'level': 3}, 'storage':"
+	     " {'quota': 1048576, 'retain': {'count': 2, 'age': 86400}}}}");
+	out_has(d, "hibernate     level: 3\nstorage       quota: 1 MiB\n              retain.count: 2\n"
+		"              retain.age: 1 d 0 h\n");
+	out_lacks(d, "restore");
+}
+
+#define CAPACITY "{'name': 'web1', 'worst-case': 2097152, 'exact': true, 'expected': 1048576, 'basis': 'memory'," \
+	" 'restore': {'mode': null, 'why': ''}, 'pools': [{'pool': 'small', 'available': 4194304, 'quota-left': 0," \
+	" 'admitted': false, 'guaranteed': true, 'why-not': 'quota'}]}"
+
+/* The pools are many; the VM's own is told. Of a VM that never ran there is no reason, hence none is shown. */
+static void capacity_tells_the_vms_pool(void **state)
+{
+	struct fake_torpord *d = *state;
+
+	FAKE_RUN(d, "capacity", "web1");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "query-capacity", "{'name': 'web1'}");
+	fake_torpord_return(d, CAPACITY);
+	fake_torpord_expect(d, "query-vm", "{'name': 'web1'}");
+	fake_torpord_return(d, "{'name': 'web1', 'spec': {'hibernate': {'pool': 'small'}}}");
+	assert_int_equal(fake_torpord_status(d), 0);
+	out_is(d, "web1\nworst case    2 MiB (exact)\nexpected      1 MiB (by memory)\n"
+	       "restore       not known before the VM ran\npool          small\n"
+	       "POOL   AVAILABLE  QUOTA LEFT  ADMITTED  GUARANTEED  WHY NOT\n"
+	       "small  4 MiB      0 B         no        yes         quota\n");
 }
 
 static void other_things_are_text(void **state)
@@ -209,7 +236,7 @@ static void other_things_are_text(void **state)
 	fake_torpord_expect(d, "query-host", NULL);
 	fake_torpord_return(d, "{'draining': false, 'memory': {'total': 1073741824}, 'qemu': {'vms': 3, 'running': 1}}");
 	assert_int_equal(fake_torpord_status(d), 0);
-	out_is(d, "draining      no\nmemory        1 GiB\nVMs           vms: 3\n              running: 1\n");
+	out_is(d, "draining      no\nmemory        1 GiB\nVMs           3 defined, 1 with a QEMU\n");
 }
 
 /* --- names that are nobody's, words that torpord refuses --- */
@@ -377,7 +404,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(a_dry_run_tells_all), TEST(check_follows_the_state), TEST(show_is_text), TEST(other_things_are_text),
+		TEST(a_dry_run_tells_all), TEST(check_follows_the_state), TEST(show_is_text), TEST(capacity_tells_the_vms_pool), TEST(other_things_are_text),
 		TEST(lists_of_nobody_fail), TEST(refused_words_are_usage), TEST(wait_ends_with_its_operation),
 		TEST(console_ends_with_its_input), TEST(define_warns_of_what_is_not_there),
 	};

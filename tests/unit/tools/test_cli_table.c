@@ -19,6 +19,7 @@
 #include "cli_hint.h"
 #include "cli_out.h"
 #include "cli_progress.h"
+#include "cli_spec.h"
 #include "cli_verb.h"
 #include "engine/verbs.h"
 #include "torpor.h"
@@ -177,6 +178,43 @@ static void options_are_arguments_of_the_schema(void **state)
 		checked++;
 	}
 	assert_true(checked > 20);
+}
+
+/* Every size and every time below the type at `path`, and nothing else; *n counts them. */
+static void units_below(const json_t *schema, const char *type, const char *path, size_t *n)
+{
+	const json_t *members = json_object_get(by_name(json_object_get(schema, "types"), type), "members"), *m;
+	size_t i;
+
+	json_array_foreach(members, i, m) {
+		const char *of = tp_json_str(m, "type"), *name = tp_json_str(m, "name");
+		const struct cli_spec_unit *u = cli_spec_units;
+		char inner[128];
+		int kind;
+
+		if (!of)
+			continue;	/* a value of an enum */
+		snprintf(inner, sizeof(inner), "%s%s%s", path, *path ? "." : "", name);
+		kind = strcmp(of, "size") == 0 ? CLI_SIZE : strcmp(of, "seconds") == 0 ? CLI_DURATION : -1;
+		while (u->path && strcmp(u->path, inner) != 0)
+			u++;
+		if ((u->path ? (int)u->kind : -1) != kind)
+			fail_msg("%s is of type %s", inner, of);
+		*n += kind >= 0;
+		units_below(schema, of, inner, n);
+	}
+}
+
+static void units_are_those_of_the_spec(void **state)
+{
+	tp_autojson json_t *schema = torpor_schema();
+	size_t n = 0, rows = 0;
+
+	(void)state;
+	units_below(schema, "VmSpec", "", &n);
+	while (cli_spec_units[rows].path)
+		rows++;
+	assert_int_equal(n, rows);
 }
 
 static void states_are_states(void **state)
@@ -381,6 +419,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(man_page_has_each_synopsis_and_option),
 		cmocka_unit_test(options_are_arguments_of_the_schema), cmocka_unit_test(states_are_states),
+		cmocka_unit_test(units_are_those_of_the_spec),
 		cmocka_unit_test(nouns_are_singular_or_plural), cmocka_unit_test(hints_are_verbs),
 		cmocka_unit_test(hints_know_all_of_the_daemons_table), cmocka_unit_test(bar_fits_every_width),
 		cmocka_unit_test(bar_without_figures_and_with_controls), cmocka_unit_test(table_aligns_and_cleans),

@@ -266,6 +266,20 @@ static void set_makes_a_merge_patch(void **state)
 			    "'labels': {'a.b': '1'}, 'restore': null, 'x-a': [1]}}");
 	fake_torpord_return(d, "{'generation': 2, 'uid': 'u'}");
 	assert_int_equal(fake_torpord_status(d), 0);
+
+	FAKE_RUN(d, "set", "a", "storage.quota=500M", "storage.retain.age=7d", "shutdown.timeout=3", "x-a=7d",
+		 "hibernate.timeout=null");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "vm-set", "{'name': 'a', 'merge': {'storage': {'quota': 524288000, 'retain':"
+			    " {'age': 604800.0}}, 'shutdown': {'timeout': 3}, 'x-a': '7d',"
+			    " 'hibernate': {'timeout': null}}}");
+	fake_torpord_return(d, "{'generation': 3, 'uid': 'u'}");
+	assert_int_equal(fake_torpord_status(d), 0);
+	FAKE_RUN(d, "set", "a", "storage.quota=lots");
+	assert_int_equal(fake_torpord_status(d), 2);
+	err_has(d, "torpor: storage.quota: \"lots\" is not of the form SIZE (500M, 40G);");
+	FAKE_RUN(d, "set", "a", "storage.retain.age=7w");
+	assert_int_equal(fake_torpord_status(d), 2);
 }
 
 /* --- lists --- */

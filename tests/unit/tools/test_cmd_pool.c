@@ -66,11 +66,31 @@ static void lists(void **state)
 	FAKE_RUN(d, "pool", "ls", "-o", "name");
 	prints(d, "a\ngone\n");
 	FAKE_RUN(d, "df");
-	prints(d, "POOL  STATE    SIZE   AVAILABLE  FULL  IMAGES  RESERVED  STANDING  QUOTA  PATH\n"
-		  "a     low      1 GiB  512 MiB    50 %  1 MiB   3 KiB     2 KiB     4 MiB  /p/a\n"
-		  "gone  missing  0 B    0 B        -     0 B     0 B       0 B       -      /p/gone\n");
+	/* There is room on the disk; the quota's is what counts. */
+	prints(d, "POOL  STATE    ROOM   SIZE   AVAILABLE  FULL  IMAGES  RESERVED  STANDING  QUOTA  PATH\n"
+		  "a     low      3 MiB  1 GiB  512 MiB    50 %  1 MiB   3 KiB     2 KiB     4 MiB  /p/a\n"
+		  "gone  missing  -      -      -          -     -       -         -         -      /p/gone\n");
 	FAKE_RUN(d, "df", "-o", "json");
 	prints(d, NULL);
+}
+
+/* A quota that is all taken is full, however much room the disk has. */
+static void a_quota_limits_room(void **state)
+{
+	struct fake_torpord *d = *state;
+	tp_autofree char *out = NULL;
+
+	FAKE_RUN(d, "df");
+	fake_torpord_accept(d);
+	fake_torpord_expect(d, "query-pools", NULL);
+	fake_torpord_return(d, "[{'name': 'q', 'path': '/q', 'state': 'full', 'quota': 1048576, 'total': 1073741824,"
+			    " 'available': 536870912, 'used': 786432, 'reserved': 131072, 'standing': 262144},"
+			    " {'name': 'd', 'path': '/d', 'state': 'ok', 'quota': 0, 'total': 1073741824,"
+			    " 'available': 536870912, 'used': 0, 'reserved': 268435456, 'standing': 0}]");
+	assert_int_equal(fake_torpord_status(d), 0);
+	out = fake_torpord_out(d);
+	assert_non_null(strstr(out, "\nq     full   0 B      1 GiB  512 MiB    112 %"));
+	assert_non_null(strstr(out, "\nd     ok     256 MiB  1 GiB  512 MiB    50 %"));
 }
 
 static void says(struct fake_torpord *d, int status, const char *text)
@@ -145,7 +165,7 @@ static void forgets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(lists), TEST(defines), TEST(forgets),
+		TEST(lists), TEST(a_quota_limits_room), TEST(defines), TEST(forgets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
