@@ -17,6 +17,7 @@
 #include "cli_hint.h"
 #include "cli_progress.h"
 
+#define REAL_DIGITS 15	/* all that a double surely has: 1.1, not 1.1000000000000001 */
 #define LOG_LINE 1000	/* bytes shown of a line of QEMU */
 #define BYTES_MAX 1e18	/* more is nonsense */
 #define MINUTE 60
@@ -84,7 +85,7 @@ static enum cli_status print_json(const json_t *value, size_t flags)
 	if (isatty(STDOUT_FILENO))
 		flags |= JSON_ENSURE_ASCII;
 	cli_progress_hide();
-	if (json_dumpf(value, stdout, flags | JSON_ENCODE_ANY) == 0)
+	if (json_dumpf(value, stdout, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(REAL_DIGITS)) == 0)
 		putchar('\n');
 	return cli_flush();
 }

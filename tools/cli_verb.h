@@ -149,7 +149,7 @@ int cli_help_verb(const struct cli_verb *verb);
 #define CLI_SYNOPSIS_SIZE 256
 const char *cli_synopsis(const struct cli_verb *verb, char *buf);
 /* "-o, --output json|name|wide" into buf[CLI_OPTION_SIZE]; returns buf. */
-#define CLI_OPTION_SIZE 96
+#define CLI_OPTION_SIZE 160
 const char *cli_option_text(const struct cli_option *option, char *buf);
 
 /* What the verbs do: cmd_*.c. */

@@ -190,6 +190,27 @@ static int check_named(struct cli *cli, const json_t *found)
 	return cli_ask(cli, "query-vm", json_pack("{s:s}", "name", cli->operands[0]), NULL, &vm);
 }
 
+/* Nothing was found in the pool that was named: CLI_DONE if there is such a pool. */
+static int check_pool(struct cli *cli, const json_t *found)
+{
+	tp_autojson json_t *pools = NULL;
+	const char *name = cli_text(cli, "pool");
+	json_t *pool;
+	size_t i;
+	int status;
+
+	if (!name || json_array_size(found) > 0)
+		return CLI_DONE;
+	status = cli_ask(cli, "query-pools", NULL, NULL, &pools);
+	if (status != CLI_DONE)
+		return status;
+	json_array_foreach(pools, i, pool)
+		if (tp_json_str(pool, "name") && strcmp(tp_json_str(pool, "name"), name) == 0)
+			return CLI_DONE;
+	cli_note("no pool is named \"%s\"", name);
+	return CLI_FAILED;
+}
+
 /* --- operations --- */
 
 static void op_row(struct cli_table *t, const json_t *op)
@@ -257,6 +278,8 @@ int cmd_image_ls(struct cli *cli)
 	status = cli_ask_list(cli, cli->verb->command, json_incref(arguments), "id", &images);
 	if (status == CLI_DONE)
 		status = check_named(cli, images);
+	if (status == CLI_DONE)
+		status = check_pool(cli, images);
 	return status == CLI_DONE ? print_list(cli, &image_list, images) : status;
 }
 

@@ -139,6 +139,18 @@ static void settings_lines(const json_t *spec)
 			cli_say_value(parts[i], json_object_get(spec, parts[i]));
 }
 
+/* A hibernation ends QEMU by a signal, once all is saved: that is no crash to be looked into. */
+static void exit_lines(const json_t *vm)
+{
+	const char *state = tp_json_str(vm, "state");
+	const char *reason = tp_json_str(json_object_get(vm, "last-exit"), "reason");
+
+	if (state && reason && strcmp(state, "hibernated") == 0 && strcmp(reason, "quit") == 0)
+		cli_say_line("last exit", "hibernated");
+	else
+		cli_say_value("last exit", json_object_get(vm, "last-exit"));
+}
+
 static void show_vm(struct cli *cli, const json_t *vm)
 {
 	member_line("name", vm, "name");
@@ -156,7 +168,7 @@ static void show_vm(struct cli *cli, const json_t *vm)
 	operation_line(json_object_get(vm, "operation"));
 	hibernation_lines(vm);
 	image_lines(cli, vm);
-	cli_say_value("last exit", json_object_get(vm, "last-exit"));
+	exit_lines(vm);
 	member_line("log", vm, "log");
 	member_line("run folder", vm, "run-dir");
 	cli_say_conditions(vm);
@@ -208,7 +220,8 @@ static void show_op(struct cli *cli, const json_t *op)
 	member_line("phase", op, "phase");
 	cli_say_line("committed", tp_json_bool(op, "committed", false) ? "yes" : "no");
 	member_line("roll-back", op, "rollback");
-	progress_line(json_object_get(op, "progress"));
+	if (!tp_json_str(op, "ended"))
+		progress_line(json_object_get(op, "progress"));
 	member_line("started", op, "started");
 	member_line("ended", op, "ended");
 	member_line("deadline", op, "deadline");

@@ -239,6 +239,11 @@ bool config_parse_pool(const char *text, json_t *pools, struct tp_error *err)
 			return tp_fail(err, TP_EARG, "pool '%.80s': '%.40s' is not a size", text, option + 7);
 		*option = 0;
 	}
+	/* A slip must not become a folder's name; such names can be given as "path" in the file. */
+	option = strrchr(path, ',');
+	if (option && option[1 + strspn(option + 1, "abcdefghijklmnopqrstuvwxyz-")] == '=')
+		return tp_fail(err, TP_EARG, "pool '%.80s': no option '%.40s' (low-water: torpor pool define)", text,
+			       option + 1);
 	if (!*path || !tp_name_ok(copy))
 		return tp_fail(err, TP_EARG, "pool '%.80s': must be NAME=DIR[,quota=SIZE]", text);
 	pool = json_pack("{s:s}", "path", path);

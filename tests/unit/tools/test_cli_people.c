@@ -185,6 +185,9 @@ static void show_is_text(void **state)
 	show(d, SHOW("hibernated"));
 	out_has(d, "hibernation   Hibernated\n              image web1-x, 1 MiB of 4 MiB\n");
 	out_lacks(d, "none now");
+	show(d, "{'name': 'web1', 'state': 'hibernated', 'last-exit': {'reason': 'quit', 'code': null, 'signal': 9}}");
+	out_has(d, "last exit     hibernated\n");
+	out_lacks(d, "signal");
 	show(d, "{'name': 'web1', 'state': 'running', 'hibernation': {'phase': 'Failed', 'message': 'no room'}}");
 	out_has(d, "hibernation   none now; the last one: Failed\n  message     no room\n");
 	show(d, "{'name': 'web1', 'state': 'shutoff', 'spec': {'launch': {}, 'hibernate': {'level': 3}, 'storage':"
@@ -259,6 +262,17 @@ static void lists_of_nobody_fail(void **state)
 		assert_int_equal(fake_torpord_status(d), 1);
 		out_is(d, "");
 		err_has(d, "no VM is named \"nosuch\"");
+	}
+	for (int known = 0; known < 2; known++) {
+		FAKE_RUN(d, "image", "ls", "--pool", "small", "-o", "name");
+		fake_torpord_accept(d);
+		fake_torpord_expect(d, "query-images", NULL);
+		fake_torpord_return(d, "[]");
+		fake_torpord_expect(d, "query-pools", NULL);
+		fake_torpord_return(d, known ? "[{'name': 'small'}]" : "[{'name': 'smaller'}, {}]");
+		assert_int_equal(fake_torpord_status(d), known ? 0 : 1);
+		if (!known)
+			err_has(d, "torpor: no pool is named \"small\"\n");
 	}
 	/* One that is there has an empty list. */
 	FAKE_RUN(d, "image", "ls", "web1", "-o", "name");

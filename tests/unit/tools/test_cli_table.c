@@ -120,6 +120,20 @@ static const json_t *argument(const struct checking *c, const char *member)
 	return a;
 }
 
+/* The kinds of operations are a text in the schema, whose description lists them. */
+static void choices_are_kinds(const struct cli_option *o, const json_t *schema)
+{
+	const json_t *record = by_name(json_object_get(schema, "types"), "Operation");
+	tp_autofree char *listed = strdup(tp_json_str(by_name(json_object_get(record, "members"), "kind"), "doc"));
+	char *comma;
+
+	while ((comma = strstr(listed, ", "))) {
+		*comma = '|';
+		memmove(comma + 1, comma + 2, strlen(comma + 2) + 1);
+	}
+	assert_string_equal(o->value, listed);
+}
+
 static void choices_are_values(const struct cli_option *o, const json_t *type)
 {
 	tp_autofree char *choices = strdup(o->value);
@@ -140,7 +154,9 @@ static void option_is_argument(const struct cli_option *o, void *arg)
 	if (!a)
 		fail_msg("--%s: %s has no argument %s", o->name, c->verb->command, o->member);
 	type = by_name(json_object_get(c->schema, "types"), tp_json_str(a, "type"));
-	if (o->kind == CLI_CHOICE)
+	if (o->kind == CLI_CHOICE && strcmp(o->member, "kind") == 0)
+		choices_are_kinds(o, c->schema);
+	else if (o->kind == CLI_CHOICE)
 		choices_are_values(o, type);
 	if (o->kind == CLI_CHOICES) {
 		/* "[Type]" */
@@ -226,6 +242,9 @@ static void states_are_states(void **state)
 	for (const struct cli_verb *v = cli_verbs; v->name; v++) {
 		tp_autofree char *states = v->states ? strdup(v->states) : NULL;
 		char *save = NULL;
+
+		for (const struct cli_option *o = v->run == cmd_ls ? v->options : NULL; o && o->name; o++)
+			choices_are_values(o, type);
 
 		for (char *s = states ? strtok_r(states, " ", &save) : NULL; s; s = strtok_r(NULL, " ", &save))
 			assert_non_null(by_name(json_object_get(type, "members"), s));

@@ -135,7 +135,8 @@ static void a_named_file_must_be_there(void **state)
 
 static void pools_as_text(void **state)
 {
-	static const char *const wrong[] = { "", "a", "a=", "=/x", "a b=/x", "a=/x,quota=", "a=/x,quota=1Z" };
+	static const char *const wrong[] = { "", "a", "a=", "=/x", "a b=/x", "a=/x,quota=", "a=/x,quota=1Z",
+					     "a=/x,low-water=1G", "a=/x,low-water=1G,quota=1G", "a=/x,quot=1" };
 	tp_autojson json_t *pools = json_object();
 	struct tp_error err = TP_ERROR_INIT;
 
