@@ -376,8 +376,19 @@ def test_copies_are_thrown_away(s):
     s.client.err("image-move", "IOError", image=image(s)["id"], pool="other", wait=True)
     mover_fault(s, vm, None)
     poll(lambda: copies(s), 20, "a copy")
+    copy, = copies(s)
+    # Discarded while the copy's pool is away: it goes when that returns.
+    s.daemon.stop()
+    other = s.daemon.pools["other"]
+    os.rename(other, other + ".away")
+    with open(other, "w", encoding="ascii"):
+        pass
+    s.daemon.start()
     s.client.cmd("vm-discard", name="vm")
-    poll(lambda: not images(s), 20, "the end of the copy of what was discarded")
+    os.unlink(other)
+    os.rename(other + ".away", other)
+    poll(lambda: not os.path.exists(copy["path"]), 30, "the end of the copy of what was discarded")
+    poll(lambda: not images(s), 20, "the end of all images")
 
 
 STEPS = ("preflight", "create-copy", "copy", "write-manifest", "commit", "retire-source", "offer-copy",
