@@ -41,7 +41,7 @@ def test_what_a_person_reads(s):
     no_json(shown)
     equal(labelled(shown, "hibernation"), "Hibernated")
     check(image in labelled(shown, "image"), shown)
-    matches(labelled(shown, "last exit"), "^reason: ")
+    equal(labelled(shown, "last exit"), "hibernated")
     checked = s.torpor("check", "vm").stdout
     matches(checked, r"^vm: hibernated \(save\)\nrestore +yes\n")
     equal(labelled(checked, "hibernate"), "nothing to do: it is so already")
