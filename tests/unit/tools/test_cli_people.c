@@ -418,7 +418,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(a_dry_run_tells_all), TEST(check_follows_the_state), TEST(show_is_text), TEST(capacity_tells_the_vms_pool), TEST(other_things_are_text),
+		TEST(a_dry_run_tells_all), TEST(check_follows_the_state), TEST(show_is_text),
+		TEST(capacity_tells_the_vms_pool), TEST(other_things_are_text),
 		TEST(lists_of_nobody_fail), TEST(refused_words_are_usage), TEST(wait_ends_with_its_operation),
 		TEST(console_ends_with_its_input), TEST(define_warns_of_what_is_not_there),
 	};
