@@ -272,7 +272,10 @@ FUZZ_SRCS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SHARED := $(filter-out $(FUZZ_SRCS),$(sort $(wildcard tests/fuzz/*.c)))
 FUZZ_OBJS := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_SHARED) $(foreach l,$(LAYERS),$(call layer_srcs,$(l))))
 
-fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRCS))
+# FUZZ="fuzz_a fuzz_b": only these.
+FUZZ ?= $(patsubst tests/fuzz/%.c,%,$(FUZZ_SRCS))
+
+fuzz: $(addprefix $(B)/fuzz/,$(FUZZ))
 
 $(B)/fuzz/obj/%.o: %.c | $(O)/.deps
 	@mkdir -p $(@D)

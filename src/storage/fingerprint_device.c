@@ -107,7 +107,7 @@ static json_t *loop_file(const struct disk_node *node)
 {
 	tp_autofree char *file = NULL;
 	tp_autoclose int fd = -1;
-	struct loop_info64 info;
+	struct loop_info64 info = { 0 };
 	struct stat st;
 	json_t *loop;
 

@@ -420,7 +420,7 @@ static unsigned run_plain(struct plan_case *c, unsigned *marks, unsigned *nmarks
 	return effects;
 }
 
-void plan_walk(struct plan_case *c, bool undos, struct op_model_count *count)
+static void walk(struct plan_case *c, bool undos, struct op_model_count *count)
 {
 	unsigned marks[PLAN_MARKS], nmarks, effects = run_plain(c, marks, &nmarks, count);
 
@@ -457,7 +457,7 @@ static void recover_ended(struct plan_case *c, struct op_model_script s, const u
 	}
 }
 
-void plan_recover(struct plan_case *c, bool twice, struct op_model_count *count)
+static void recover(struct plan_case *c, bool twice, struct op_model_count *count)
 {
 	unsigned marks[PLAN_MARKS], nmarks, effects = run_plain(c, marks, &nmarks, count);
 
@@ -480,6 +480,35 @@ void plan_recover(struct plan_case *c, bool twice, struct op_model_count *count)
 			s.again = 0;
 		}
 	}
+}
+
+/* A sanitizer takes many times as long: fewer cases tell it all about memory. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = true, CASES_MAX = 3 };
+#else
+enum { SANITIZED = false, CASES_MAX = 100 };
+#endif
+
+void plan_walk(struct plan_case *cases, size_t n, size_t full)
+{
+	struct op_model_count count = { 0 };
+
+	for (size_t i = 0; i < n && i < CASES_MAX; i++)
+		walk(&cases[i], i < (SANITIZED ? 1 : full), &count);
+	print_message("%u runs: %u succeeded, %u failed, %u cancelled, %u of them stuck first\n", count.runs,
+		      count.succeeded, count.failed, count.cancelled, count.stuck_first);
+	assert_true(count.succeeded > 50 && count.failed > 50 && count.cancelled > 10);
+}
+
+void plan_recover(struct plan_case *cases, size_t n, size_t full)
+{
+	struct op_model_count count = { 0 };
+
+	for (size_t i = 0; i < n && i < CASES_MAX; i++)
+		recover(&cases[i], i < full && !SANITIZED, &count);
+	print_message("%u runs: %u succeeded, %u failed, %u cancelled\n", count.runs, count.succeeded,
+		      count.failed, count.cancelled);
+	assert_true(count.runs > 50 && count.succeeded > 5 && count.failed > 10);
 }
 
 void plan_recover_really(struct plan_case *c, struct op_model_count *count)

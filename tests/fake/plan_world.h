@@ -34,10 +34,15 @@ struct plan_case {
 int plan_world_open(void **state);
 int plan_world_close(void **state);	/* also checks that nothing is left */
 
-/* Every fault at each effect; `undos`: also each fault on the way back of each step. */
-void plan_walk(struct plan_case *c, bool undos, struct op_model_count *count);
-/* Every end of the daemon at each effect and after the end of the operation; `twice`: and again. */
-void plan_recover(struct plan_case *c, bool twice, struct op_model_count *count);
+/*
+ * The first `full` of n cases in full; fewer in a sanitized program. Prints how many runs there were
+ * and fails the test if there were too few.
+ *
+ * walk: every fault at each effect; in full: also each fault on the way back of each step.
+ */
+void plan_walk(struct plan_case *cases, size_t n, size_t full);
+/* Every end of the daemon at each effect and after the end of the operation; in full: and again. */
+void plan_recover(struct plan_case *cases, size_t n, size_t full);
 /* The daemon ends with QEMU at each effect; a new engine recovers from the files alone. */
 void plan_recover_really(struct plan_case *c, struct op_model_count *count);
 

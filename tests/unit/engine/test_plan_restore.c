@@ -22,26 +22,14 @@ static struct plan_case cases[] = {
 
 static void test_walk(void **state)
 {
-	struct op_model_count count = { 0 };
-
 	(void)state;
-	for (size_t i = 0; i < TP_N(cases); i++)
-		plan_walk(&cases[i], i < WITH_UNDOS, &count);
-	print_message("%u runs: %u succeeded, %u failed, %u cancelled, %u of them stuck first\n",
-		      count.runs, count.succeeded, count.failed, count.cancelled, count.stuck_first);
-	assert_true(count.succeeded > 50 && count.failed > 50 && count.cancelled > 10);
+	plan_walk(cases, TP_N(cases), WITH_UNDOS);
 }
 
 static void test_recover(void **state)
 {
-	struct op_model_count count = { 0 };
-
 	(void)state;
-	for (size_t i = 0; i < TP_N(cases); i++)
-		plan_recover(&cases[i], i < WITH_UNDOS, &count);
-	print_message("%u runs: %u succeeded, %u failed, %u cancelled\n", count.runs,
-		      count.succeeded, count.failed, count.cancelled);
-	assert_true(count.runs > 100 && count.succeeded > 10 && count.failed > 10);
+	plan_recover(cases, TP_N(cases), WITH_UNDOS);
 }
 
 int main(void)
