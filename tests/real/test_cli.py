@@ -30,7 +30,7 @@ def test_what_a_person_reads(s):
     checked = s.torpor("check", "vm").stdout
     equal(labelled(checked, "hibernate"), "yes")
     equal(labelled(checked, "restore"), "no")
-    before = vm.last_tick()
+    before = vm.tick()
 
     done = s.torpor("hibernate", "vm")
     matches(done.stdout, r"^vm: hibernated in [\d.]+ s, \S+ MiB of \S+ MiB, image vm-\S+\n$")

@@ -129,6 +129,7 @@ def test_verified_and_damaged(s):
     vm.close()
 
 
+@slow
 def test_manifest_that_disagrees(s):
     """A manifest that is good by itself and does not describe the image."""
     vm = s.boot()
@@ -350,6 +351,7 @@ def test_move_goes_on_where_it_was_cut(s):
     vm.went_on(before)
 
 
+@slow
 @tag("faults")
 def test_copies_are_thrown_away(s):
     second_pool(s)

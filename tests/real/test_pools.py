@@ -306,6 +306,7 @@ def hang(s, path):
     return hanging
 
 
+@slow
 @deadline(200)
 def test_hangs(s):
     """One that hangs is missing, blocks nobody, and is as before when it answers again."""

@@ -312,6 +312,7 @@ def test_where_nothing_is_guaranteed_it_is_said(s):
 
 # --- reservations, quotas ---
 
+@slow
 @deadline(240)
 def test_two_reservations_add_up(s):
     """Room for one: exactly one is admitted, the other one's guest is not touched."""
@@ -371,6 +372,7 @@ def test_quotas(s):
 
 # --- the bound ---
 
+@slow
 def test_a_real_image_is_below_its_bound(s):
     """Video memory, ROMs and a DIMM count; nothing compresses."""
     vm = s.boot(memory="256M,slots=2,maxmem=1G", extra=[
