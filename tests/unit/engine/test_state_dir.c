@@ -77,7 +77,7 @@ static void test_open(void **state)
 	/* A second engine, also in this process. */
 	assert_null(state_dir_open(b->dir, &err));
 	assert_int_equal(err.code, TP_ESTATE);
-	snprintf(pid, sizeof(pid), "(%d ", (int)getpid());
+	snprintf(pid, sizeof(pid), "(pid %d)", (int)getpid());
 	assert_non_null(strstr(err.text, pid));
 	assert_non_null(strstr(err.text, b->dir));
 
