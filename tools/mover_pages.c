@@ -119,7 +119,7 @@ static json_t *on_message(void *arg, const json_t *message, int *fds, size_t nfd
 /* ---------------------------------------------------------------- working set */
 
 static bool read_range(const struct image *img, const json_t *blocks, const json_t *triple,
-		       struct page_range *r)
+		       struct image_pages *r)
 {
 	const json_t *block = json_array_get(triple, 0), *first = json_array_get(triple, 1);
 	const json_t *pages = json_array_get(triple, 2);
@@ -139,7 +139,7 @@ static bool read_range(const struct image *img, const json_t *blocks, const json
 static void read_working_set(struct page_server *server, const json_t *value)
 {
 	const json_t *blocks = json_object_get(value, "blocks"), *list = json_object_get(value, "ranges");
-	struct page_range range;
+	struct image_pages range;
 
 	for (size_t i = 0; i < json_array_size(list); i++)
 		if (read_range(page_server_image(server), blocks, json_array_get(list, i), &range))
@@ -162,7 +162,7 @@ static json_t *blocks_json(const struct image *img, size_t *bytes)
 
 static json_t *working_set(const struct page_server *server)
 {
-	static struct page_range ranges[PAGE_SERVER_RANGES_MAX];
+	static struct image_pages ranges[PAGE_SERVER_RANGES_MAX];
 	unsigned n = page_server_asked(server, ranges, PAGE_SERVER_RANGES_MAX);
 	size_t bytes = 0;
 	json_t *blocks = blocks_json(page_server_image(server), &bytes), *list = json_array();

@@ -370,12 +370,12 @@ const struct image *page_server_image(const struct page_server *s)
 	return s->img;
 }
 
-void page_server_prefer(struct page_server *s, const struct page_range *ranges, unsigned n)
+void page_server_prefer(struct page_server *s, const struct image_pages *ranges, unsigned n)
 {
 	page_track_prefer(&s->track, ranges, n);
 }
 
-unsigned page_server_asked(const struct page_server *s, struct page_range *ranges, unsigned room)
+unsigned page_server_asked(const struct page_server *s, struct image_pages *ranges, unsigned room)
 {
 	return page_track_asked(&s->track, ranges, room);
 }

@@ -34,12 +34,6 @@ enum page_server_state {
 
 const char *page_server_state_name(enum page_server_state state);
 
-/* Pages of one RAM block, numbered in it. */
-struct page_range {
-	unsigned block;
-	uint64_t first, pages;
-};
-
 #define PAGE_SERVER_RANGES_MAX 2000u
 
 struct page_server_options {
@@ -79,12 +73,12 @@ const struct image *page_server_image(const struct page_server *s);
  * These are sent before all others, in this order, once the guest runs. Only before
  * page_server_run(). Ranges that do not exist, or that are too many, are passed over.
  */
-void page_server_prefer(struct page_server *s, const struct page_range *ranges, unsigned n);
+void page_server_prefer(struct page_server *s, const struct image_pages *ranges, unsigned n);
 /*
  * The ranges that this run's guest asked for, in order, then those that were preferred. After
  * page_server_run(). Returns how many.
  */
-unsigned page_server_asked(const struct page_server *s, struct page_range *ranges, unsigned room);
+unsigned page_server_asked(const struct page_server *s, struct image_pages *ranges, unsigned room);
 
 /* Any thread. A connected socket, taken: the first one, or a new one after the connection broke. */
 void page_server_stream(struct page_server *s, int fd_owned);

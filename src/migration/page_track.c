@@ -60,7 +60,7 @@ void page_track_received(struct page_track *t, unsigned block, uint64_t first, c
 static bool next_first(struct page_track *t, uint64_t *page)
 {
 	for (; t->at_first < t->nfirst; t->at_first++, t->at_page = 0) {
-		const struct page_range *r = &t->first[t->at_first];
+		const struct image_pages *r = &t->first[t->at_first];
 		uint64_t begin = image_block(t->img, r->block)->first_page + r->first;
 
 		while (t->at_page < r->pages) {
@@ -94,10 +94,10 @@ bool page_track_next(struct page_track *t, uint64_t *page)
 	return false;
 }
 
-void page_track_prefer(struct page_track *t, const struct page_range *ranges, unsigned n)
+void page_track_prefer(struct page_track *t, const struct image_pages *ranges, unsigned n)
 {
 	for (unsigned i = 0; i < n && t->nfirst < PAGE_SERVER_RANGES_MAX; i++) {
-		const struct page_range *r = &ranges[i];
+		const struct image_pages *r = &ranges[i];
 		uint64_t pages;
 
 		if (r->block >= image_info(t->img)->blocks)
@@ -119,19 +119,19 @@ void page_track_ask(struct page_track *t, uint64_t page)
 }
 
 /* A unit may reach over the end of a block; it then counts for the block in which it begins. */
-static struct page_range unit_range(const struct page_track *t, uint64_t unit)
+static struct image_pages unit_range(const struct page_track *t, uint64_t unit)
 {
 	uint64_t first = unit * UNIT_PAGES, pages;
 	unsigned block = image_page_block(t->img, first);
 	const struct image_block *b = image_block(t->img, block);
 
 	pages = (b->used_length >> image_info(t->img)->page_bits) - (first - b->first_page);
-	return (struct page_range){ block, first - b->first_page, pages < UNIT_PAGES ? pages : UNIT_PAGES };
+	return (struct image_pages){ block, first - b->first_page, pages < UNIT_PAGES ? pages : UNIT_PAGES };
 }
 
-static unsigned add_range(struct page_range *ranges, unsigned n, const struct page_range *r)
+static unsigned add_range(struct image_pages *ranges, unsigned n, const struct image_pages *r)
 {
-	struct page_range *last = n ? &ranges[n - 1] : NULL;
+	struct image_pages *last = n ? &ranges[n - 1] : NULL;
 
 	if (last && last->block == r->block && last->first + last->pages == r->first) {
 		last->pages += r->pages;
@@ -141,12 +141,12 @@ static unsigned add_range(struct page_range *ranges, unsigned n, const struct pa
 	return n + 1;
 }
 
-unsigned page_track_asked(const struct page_track *t, struct page_range *ranges, unsigned room)
+unsigned page_track_asked(const struct page_track *t, struct image_pages *ranges, unsigned room)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < t->nasked && n < room; i++) {
-		struct page_range r = unit_range(t, t->asked[i]);
+		struct image_pages r = unit_range(t, t->asked[i]);
 
 		n = add_range(ranges, n, &r);
 	}

@@ -24,7 +24,7 @@ struct page_track {
 	const struct image *img;
 	uint64_t pages, data, left;
 	uint64_t *sent;
-	struct page_range first[PAGE_SERVER_RANGES_MAX];
+	struct image_pages first[PAGE_SERVER_RANGES_MAX];
 	unsigned nfirst, at_first;
 	uint64_t at_page, next;
 	uint64_t asked[PAGE_SERVER_RANGES_MAX];
@@ -50,9 +50,9 @@ void page_track_received(struct page_track *t, unsigned block, uint64_t first, c
 /* The next page with content that is due and was not sent; false: none. */
 bool page_track_next(struct page_track *t, uint64_t *page);
 
-void page_track_prefer(struct page_track *t, const struct page_range *ranges, unsigned n);
+void page_track_prefer(struct page_track *t, const struct image_pages *ranges, unsigned n);
 /* The guest asked for this page. */
 void page_track_ask(struct page_track *t, uint64_t page);
-unsigned page_track_asked(const struct page_track *t, struct page_range *ranges, unsigned room);
+unsigned page_track_asked(const struct page_track *t, struct image_pages *ranges, unsigned room);
 
 #endif

@@ -179,6 +179,14 @@ static inline void begin(struct rig *r)
 	read_package(r);
 }
 
+/* Started, loaded, serving. */
+static inline void rig_serve(struct rig *r)
+{
+	rig_start(r);
+	begin(r);
+	fake_destination_number(&r->qemu, DEST_PONG, 2);
+}
+
 static inline void read_all(struct rig *r)
 {
 	enum dest_item item;

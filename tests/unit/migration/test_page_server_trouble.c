@@ -25,9 +25,7 @@ static void a_broken_connection_is_recovered(void **state)
 
 	(void)state;
 	rig_make(&r);
-	rig_start(&r);
-	begin(&r);
-	fake_destination_number(&r.qemu, DEST_PONG, 2);
+	rig_serve(&r);
 	for (unsigned times = 1; times <= 5; times++) {
 		/* What is on the way is lost with the connection. */
 		for (unsigned i = 0; i < 37; i++)
@@ -49,9 +47,7 @@ static void another_server_takes_over(void **state)
 
 	(void)state;
 	rig_make(&r);
-	rig_start(&r);
-	begin(&r);
-	fake_destination_number(&r.qemu, DEST_PONG, 2);
+	rig_serve(&r);
 	for (unsigned i = 0; i < 100; i++)
 		assert_item(&r, DEST_PAGE);
 	page_server_stop(r.server);
@@ -77,9 +73,7 @@ static void a_break_within_the_recovery_is_recovered(void **state)
 
 	(void)state;
 	rig_make(&r);
-	rig_start(&r);
-	begin(&r);
-	fake_destination_number(&r.qemu, DEST_PONG, 2);
+	rig_serve(&r);
 	assert_item(&r, DEST_PAGE);
 	fake_destination_detach(&r.qemu);
 	await_state(&r, PAGES_WAITING);
@@ -131,9 +125,7 @@ static void damage_ends_the_server_and_nothing_of_it_is_sent(void **state)
 	(void)state;
 	rig_make(&r);
 	fake_guest_image_damage(&r.image, 30);
-	rig_start(&r);
-	begin(&r);
-	fake_destination_number(&r.qemu, DEST_PONG, 2);
+	rig_serve(&r);
 	assert_frame_stayed(&r, 30);
 	assert_false(rig_join(&r));
 	assert_int_equal(r.err.code, TP_ECORRUPT);
