@@ -47,11 +47,6 @@ char *cli_socket_path(const char *option)
 	return n < 0 ? NULL : path;
 }
 
-int cli_conn_fd(const struct cli_conn *c)
-{
-	return c->fd;
-}
-
 void cli_conn_free(struct cli_conn *c)
 {
 	if (!c)

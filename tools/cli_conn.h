@@ -27,7 +27,6 @@ struct cli_conn *cli_conn_open(const char *path, struct tp_error *err);
 /* The same on a connected stream socket, which is taken. */
 struct cli_conn *cli_conn_on(int fd, struct tp_error *err);
 void cli_conn_free(struct cli_conn *c);
-int cli_conn_fd(const struct cli_conn *c);
 
 /* request: {"execute", "arguments"?, "id"?}; taken. */
 bool cli_conn_send(struct cli_conn *c, json_t *request_owned, struct tp_error *err);

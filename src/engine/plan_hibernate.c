@@ -64,7 +64,7 @@ static bool make_image(struct job *j, struct tp_error *err)
 	struct pool_shortage shortage;
 	bool guaranteed = false;
 
-	j->fd = pool_image_create_for(j->pool, &demand, tp_json_str(j->in, "id"), tp_json_str(j->in, "reserve"),
+	j->fd = pool_image_create(j->pool, &demand, tp_json_str(j->in, "id"), tp_json_str(j->in, "reserve"),
 				      &guaranteed, &shortage, err);
 	if (j->fd < 0)
 		j->base.error_data = room_shortage(&shortage, pool_name(j->pool));
@@ -237,11 +237,7 @@ static enum op_verdict on_save_mover(struct op *op, const struct op_event *ev)
 		/* Only now: QEMU's end goes to QEMU alone, and this copy is closed by the sending. */
 		return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", SAVE_FD), &h->qemu_end, 0, 0);
 	}
-	if (strcmp(ev->name, "progress") == 0) {
-		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
-				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));
-		return OP_WAIT;
-	}
+	mover_progress(op, ev);
 	if (strcmp(ev->name, "sealed") != 0)
 		return OP_WAIT;
 	json_decref(h->sealed);

@@ -285,9 +285,7 @@ static enum op_verdict copy(struct op *op, const struct op_event *ev)
 		return OP_WAIT;
 	if (strcmp(ev->name, "hello") == 0)
 		mover_note(op, ev);
-	if (strcmp(ev->name, "progress") == 0)
-		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
-				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));
+	mover_progress(op, ev);
 	if (strcmp(ev->name, "error") == 0)
 		return mover_failed(op, ev->data);
 	if (strcmp(ev->name, "done") == 0)

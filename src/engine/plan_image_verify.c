@@ -225,9 +225,7 @@ static enum op_verdict verify(struct op *op, const struct op_event *ev)
 		return start_mover(op);
 	if (ev->type != OP_MOVER)
 		return OP_WAIT;
-	if (strcmp(ev->name, "progress") == 0)
-		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
-				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));
+	mover_progress(op, ev);
 	if (strcmp(ev->name, "error") == 0)
 		return mover_failed(op, ev->data);
 	if (strcmp(ev->name, "done") == 0)

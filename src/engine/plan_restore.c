@@ -178,9 +178,7 @@ static enum op_verdict on_load_mover(struct op *op, const struct op_event *ev)
 		return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", LOAD_FD), &r->qemu_end, 0, 0);
 	if (strcmp(ev->name, "error") == 0)
 		return load_failed(op, ev->data);
-	if (strcmp(ev->name, "progress") == 0)
-		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
-				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));
+	mover_progress(op, ev);
 	if (strcmp(ev->name, "held") == 0)
 		return OP_NEXT;
 	if (strcmp(ev->name, "done") == 0)

@@ -50,6 +50,8 @@ bool stream_pair(int *writer, int *reader, struct tp_error *err);
 void mover_fault(struct op *op, json_t *request);	/* fault builds: a fault for the mover, by the VM's label */
 /* Notes the mover's process from its hello. */
 void mover_note(struct op *op, const struct op_event *ev);
+/* Takes its "progress" over into the record; other messages are not looked at. */
+void mover_progress(struct op *op, const struct op_event *ev);
 
 /* --- steps_io.c --- */
 

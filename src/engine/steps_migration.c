@@ -93,6 +93,13 @@ void mover_note(struct op *op, const struct op_event *ev)
 					       (json_int_t)p.start, "boot", p.boot));
 }
 
+void mover_progress(struct op *op, const struct op_event *ev)
+{
+	if (strcmp(ev->name, "progress") == 0)
+		op_progress_bytes(op, (uint64_t)tp_json_int(ev->data, "done-bytes", 0),
+				  (uint64_t)tp_json_int(ev->data, "total-bytes", 0));
+}
+
 /* One that an earlier engine left: it is nobody's child, its end is seen by the pidfd. */
 static bool stop_orphan(struct job *j, struct tp_error *err)
 {

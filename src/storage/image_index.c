@@ -298,6 +298,23 @@ static bool parse_ranges(struct image_index *x, const struct chunk *c,
 	return true;
 }
 
+/* ---- use */
+
+uint64_t image_index_run(const struct image_index *x, uint64_t page)
+{
+	uint64_t low = 0, high = x->runs;
+
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (x->run_page[middle] <= page)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* ---- all */
 
 void image_index_free(struct image_index *x)

@@ -61,5 +61,7 @@ uint64_t image_index_body_max(const struct image_claims *c);
 bool image_index_parse(const uint8_t *body, size_t n, const struct image_claims *c,
 		       struct image_index *x, struct tp_error *err);
 void image_index_free(struct image_index *x);
+/* The run that a page is in: the last one that begins at or before it; 0 where there are none. */
+uint64_t image_index_run(const struct image_index *x, uint64_t page);
 
 #endif

@@ -13,29 +13,13 @@
 #include "image_map.h"
 #include "image_priv.h"
 
-/* The run that a page is in: the last one that begins at or before it. */
-static uint64_t run_of(const struct image_index *x, uint64_t page)
-{
-	uint64_t low = 0, high = x->runs;
-
-	while (high - low > 1) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (x->run_page[middle] <= page)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 enum image_class image_page_find(const struct image *img, uint64_t page, uint64_t *frame)
 {
 	const struct image_index *x = &img->x;
 	enum image_class class_ = image_index_class(x, page);
 
 	if (frame && class_ == IMAGE_DATA)
-		*frame = x->run_frame[run_of(x, page)];
+		*frame = x->run_frame[image_index_run(x, page)];
 	return class_;
 }
 

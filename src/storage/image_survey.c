@@ -4,22 +4,6 @@
 
 #include "image_priv.h"
 
-/* The first run of the index that reaches to `page` or beyond. */
-static uint64_t run_at(const struct image_index *x, uint64_t page)
-{
-	uint64_t low = 0, high = x->runs;
-
-	while (high - low > 1) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (x->run_page[middle] <= page)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 /* How many pages from `page` on have its class; four at once where a byte says so. */
 static uint64_t same_class(const struct image_index *x, uint64_t page, uint64_t end)
 {
@@ -43,7 +27,7 @@ void image_survey(const struct image *img, unsigned block, image_stretch_fn fn, 
 	const struct image_index *x = &img->x;
 	const struct image_block *b = &x->blocks[block];
 	uint64_t at = b->first_page, end = at + (b->used_length >> img->info.page_bits);
-	uint64_t run = at < end ? run_at(x, at) : 0;
+	uint64_t run = at < end ? image_index_run(x, at) : 0;
 
 	while (at < end) {
 		uint64_t run_end, n;

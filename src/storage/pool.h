@@ -92,21 +92,17 @@ bool pool_image_id_ok(const char *id);
 bool pool_image_vm(const char *id, char *vm);
 
 /*
- * Makes <vm>/<id>/ (0700) and memory.zst (0600), reserving `bytes` with fallocate(KEEP_SIZE) where
- * the file system can (never posix_fallocate). mode: "full" fails with InsufficientSpace when the
+ * Makes <vm>/<id>/ (0700) and memory.zst (0600), reserving the demand's bytes with fallocate(KEEP_SIZE)
+ * where the file system can (never posix_fallocate). mode: "full" fails with InsufficientSpace when the
  * room is not there (also where fallocate is not supported: by statvfs); "estimate": only
  * statvfs; "none". On failure nothing is left. Returns the file's descriptor (O_RDWR).
+ * Standing room of the demand's VM becomes the image's folder: nobody else can have it meanwhile.
+ * guaranteed: no write into the first `bytes` will meet a full disk. shortage (the numbers of
+ * InsufficientSpace; zero without one) and guaranteed may be NULL.
  */
-int pool_image_create(struct pool *p, const char *vm, const char *id, const char *mode,
-		      uint64_t bytes, struct tp_error *err);
-/*
- * The same for a demand (its VM, quotas), with the numbers of InsufficientSpace. Standing room of that
- * VM becomes the image's folder: nobody else can have it meanwhile. guaranteed: no write into the
- * first `bytes` will meet a full disk. shortage (zero without one) and guaranteed may be NULL.
- */
-int pool_image_create_for(struct pool *p, const struct pool_demand *demand, const char *id,
-			  const char *mode, bool *guaranteed, struct pool_shortage *shortage,
-			  struct tp_error *err);
+int pool_image_create(struct pool *p, const struct pool_demand *demand, const char *id,
+		      const char *mode, bool *guaranteed, struct pool_shortage *shortage,
+		      struct tp_error *err);
 int pool_image_open(const struct pool *p, const char *vm, const char *id, struct tp_error *err);	/* O_RDONLY */
 /* Removes the folder and what is in it, then the VM's folder if it is empty; fsyncs. Absent is success. */
 bool pool_image_remove(struct pool *p, const char *vm, const char *id, struct tp_error *err);

@@ -207,9 +207,9 @@ static int create(struct pool *p, const struct pool_demand *d, const char *id, c
 	return -1;
 }
 
-int pool_image_create_for(struct pool *p, const struct pool_demand *d, const char *id,
-			  const char *mode, bool *guaranteed, struct pool_shortage *shortage,
-			  struct tp_error *err)
+int pool_image_create(struct pool *p, const struct pool_demand *d, const char *id,
+		      const char *mode, bool *guaranteed, struct pool_shortage *shortage,
+		      struct tp_error *err)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	bool none = strcmp(mode, "none") == 0, full = strcmp(mode, "full") == 0;
@@ -233,14 +233,6 @@ int pool_image_create_for(struct pool *p, const struct pool_demand *d, const cha
 		*guaranteed = full && fd >= 0 && !pool_promised(p, d->vm, id) &&
 			      pool_space(p, &space, NULL) && space.guaranteed;
 	return fd;
-}
-
-int pool_image_create(struct pool *p, const char *vm, const char *id, const char *mode,
-		      uint64_t bytes, struct tp_error *err)
-{
-	struct pool_demand d = { .vm = vm, .bytes = bytes };
-
-	return pool_image_create_for(p, &d, id, mode, NULL, NULL, err);
 }
 
 /* ---- use and removal ---- */

@@ -10,6 +10,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -235,3 +236,23 @@ def show_logs(folder):
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
                 for line in file.readlines()[-10:]:
                     print(f"{name}: {line}", end="", file=sys.stderr)
+
+
+def run(options, measure, report):
+    """measure(folder, options, say) in a folder of its own, its report on stdout, its samples by --json."""
+    need("zstd")
+    # So that a terminated run, too, leaves no QEMU behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = tempfile.mkdtemp(prefix="torpor-bench.", dir=options.dir)
+    try:
+        result = measure(folder, options, (lambda text: None) if options.quiet else say)
+    except Exception:
+        show_logs(folder)
+        raise
+    finally:
+        shutil.rmtree(folder)
+    for line in report(result):
+        print(line)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)

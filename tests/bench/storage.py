@@ -13,11 +13,7 @@ import argparse
 import json
 import os
 import random
-import shutil
-import signal
 import subprocess
-import sys
-import tempfile
 import time
 
 import benchlib
@@ -166,25 +162,5 @@ def parse_arguments():
     return options
 
 
-def main():
-    options = parse_arguments()
-    say = (lambda text: None) if options.quiet else benchlib.say
-    benchlib.need("zstd")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = tempfile.mkdtemp(prefix="torpor-bench.", dir=options.dir)
-    try:
-        result = measure(folder, options, say)
-    except Exception:
-        benchlib.show_logs(folder)
-        raise
-    finally:
-        shutil.rmtree(folder)
-    for line in report(result):
-        print(line)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-
-
 if __name__ == "__main__":
-    main()
+    benchlib.run(parse_arguments(), measure, report)

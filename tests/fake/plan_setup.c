@@ -20,6 +20,7 @@
 #include "base/tp_time.h"
 #include "engine/left_behind.h"
 #include "engine/state_dir.h"
+#include "fake/fake_pool.h"
 #include "storage/fingerprint.h"
 #include "storage/image_read.h"
 
@@ -113,7 +114,7 @@ static void put_image(const struct plan_case *c, const char *id)
 		"props", "sse", 1, "ram", "bytes", RAM_BYTES, "launch", launched(c), "disks", fingerprints(c),
 		"agent", 1, "keep", c->keep));
 	tp_json_set_str(m, "machine", "pc-q35-10.0");
-	plan.image_fd = pool_image_create(plan_pool(), PLAN_VM, id, "none", 0, &err);
+	plan.image_fd = fake_pool_image(plan_pool(), PLAN_VM, id, "none", 0, &err);
 	if (plan.image_fd < 0)
 		fail_msg("%s", err.text);
 	plan_mover_seals(NULL);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/tp_json.h"
+#include "fake/fake_pool.h"
 #include "fuzz/container.h"
 #include "storage/image_peek.h"
 #include "storage/manifest.h"
@@ -75,7 +76,7 @@ static json_t *manifest_of(const char *id, int fd)
 static json_t *put_image(const char *id)
 {
 	struct tp_error err = TP_ERROR_INIT;
-	int fd = pool_image_create(pool, VM, id, "none", 0, &err);
+	int fd = fake_pool_image(pool, VM, id, "none", 0, &err);
 	unsigned options;
 	json_t *m;
 	size_t n;

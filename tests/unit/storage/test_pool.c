@@ -190,7 +190,7 @@ static void pool_that_was_moved_away_is_missed(void **state)
 	assert_int_equal(rename(at(*state, "pool"), at(*state, "away")), 0);
 	assert_false(pool_space(p, &space, &err));
 	assert_failed(&err, "IOError", "No such file");
-	assert_int_equal(pool_image_create(p, VM, ID, "none", 0, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "none", 0, &err), -1);
 	assert_failed(&err, "IOError", "No such file");
 	assert_int_equal(mkdir(at(*state, "pool"), 0700), 0);
 	assert_null(pool_catalogue(p, NULL, 10, &err));
@@ -235,7 +235,7 @@ static void image_is_private_and_reserved(void **state)
 	struct pool_space space;
 	struct stat st;
 	mode_t old = umask(0);
-	int fd = pool_image_create(p, VM, ID, "full", 4 << 20, &err);
+	int fd = fake_pool_image(p, VM, ID, "full", 4 << 20, &err);
 
 	umask(old);
 	assert_ok(fd >= 0, &err);
@@ -256,7 +256,7 @@ static void image_is_private_and_reserved(void **state)
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_true(st.st_blocks * 512 < 1 << 20);
 	close(fd);
-	assert_int_equal(pool_image_create(p, VM, ID, "none", 0, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "none", 0, &err), -1);
 	assert_failed(&err, "Exists", ID);
 	assert_true(exists(*state, "pool/" VM "/" ID "/memory.zst"));
 	pool_close(p);
@@ -275,7 +275,7 @@ static void names_never_become_paths(void **state)
 	for (size_t i = 0; i < TP_N(bad); i++) {
 		const char *vm = bad[i].vm, *id = bad[i].id;
 
-		assert_int_equal(pool_image_create(p, vm, id, "none", 0, &err), -1);
+		assert_int_equal(fake_pool_image(p, vm, id, "none", 0, &err), -1);
 		assert_failed(&err, "GenericError", "cannot be");
 		assert_int_equal(pool_image_open(p, vm, id, &err), -1);
 		assert_failed(&err, "GenericError", "cannot be");
@@ -288,7 +288,7 @@ static void names_never_become_paths(void **state)
 		assert_false(pool_image_consumed(p, vm, id, why, &err));
 		assert_failed(&err, "GenericError", "cannot be");
 	}
-	assert_int_equal(pool_image_create(p, VM, ID, "half", 0, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "half", 0, &err), -1);
 	assert_failed(&err, "GenericError", "half");
 	json_decref(why);
 	pool_close(p);
@@ -302,7 +302,7 @@ static void links_lead_nowhere(void **state)
 	assert_int_equal(mkdir(at(*state, "outside"), 0700), 0);
 	put_text(*state, "outside/memory.zst", "precious");
 	assert_int_equal(symlink("../outside", at(*state, "pool/" VM)), 0);
-	assert_int_equal(pool_image_create(p, VM, ID, "none", 0, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "none", 0, &err), -1);
 	assert_failed(&err, "IOError", VM);
 	assert_false(exists(*state, "outside/" ID));
 	assert_int_equal(unlink(at(*state, "pool/" VM)), 0);
@@ -315,7 +315,7 @@ static void links_lead_nowhere(void **state)
 	assert_true(exists(*state, "outside/memory.zst"));
 	/* A folder that others may write to is not used. */
 	assert_int_equal(chmod(at(*state, "pool/" VM), 0777), 0);
-	assert_int_equal(pool_image_create(p, VM, ID2, "none", 0, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID2, "none", 0, &err), -1);
 	assert_failed(&err, "PermissionDenied", VM);
 	pool_close(p);
 }
@@ -339,7 +339,7 @@ static void quota_counts_what_is_there(void **state)
 	assert_failed(&err, "InsufficientSpace", "quota");
 	assert_false(exists(*state, "pool/" VM));
 	/* Estimated and reserved room count as used, also before it is written. */
-	fd = pool_image_create(p, VM, ID, "estimate", 2 << 20, &err);
+	fd = fake_pool_image(p, VM, ID, "estimate", 2 << 20, &err);
 	assert_ok(fd >= 0, &err);
 	assert_ok(pool_space(p, &space, &err), &err);
 	assert_true(space.used < 65536);

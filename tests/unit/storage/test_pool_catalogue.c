@@ -39,7 +39,7 @@ static void manifest_comes_back(void **state)
 	assert_failed(&err, "NotFound", ID);
 	assert_false(pool_manifest_write(p, VM, ID, m, &err));
 	assert_failed(&err, "NotFound", ID);
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	assert_string_equal(state_of(p, NULL), "partial");
 	tp_json_set_str(m, "x-unknown", "kept");
 	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);
@@ -63,7 +63,7 @@ static void bad_manifest_is_not_written(void **state)
 	json_t *m = manifest_for(VM, ID2, "0123456789abcdef");
 	char *big = malloc(5 << 20);
 
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	assert_false(pool_manifest_write(p, VM, ID, m, &err));
 	assert_failed(&err, "GenericError", ID2);
 	tp_json_set_str(m, "image", ID);
@@ -104,7 +104,7 @@ static void damaged_manifests_are_corrupt(void **state)
 	json_t *m = manifest_for(VM, ID, "0123456789abcdef");
 	char *text = tp_json_text(m), *deep = malloc(200001), *big = malloc(5 << 20);
 
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	for (size_t n = 0; n < strlen(text); n += 37) {
 		put_file(*state, FOLDER "manifest.json", text, n);
 		expect_corrupt(p, "manifest.json");

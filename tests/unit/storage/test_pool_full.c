@@ -128,13 +128,13 @@ static void what_does_not_fit_is_said_before(void **state)
 	assert_contains(err.text, "available");
 	assert_contains(err.text, at(*state, "pool"));
 	assert_failed(&err, "InsufficientSpace", "8650752 bytes");
-	assert_int_equal(pool_image_create(p, VM, ID, "estimate", 8 << 20, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "estimate", 8 << 20, &err), -1);
 	assert_failed(&err, "InsufficientSpace", "required");
 	assert_false(exists(*state, "pool/" VM));
 	/* Reserved is reserved: no second one of that size. */
-	fd = pool_image_create(p, VM, ID, "full", 2 << 20, &err);
+	fd = fake_pool_image(p, VM, ID, "full", 2 << 20, &err);
 	assert_ok(fd >= 0, &err);
-	assert_int_equal(pool_image_create(p, VM, ID2, "full", 2 << 20, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID2, "full", 2 << 20, &err), -1);
 	assert_failed(&err, "InsufficientSpace", "required");
 	assert_false(exists(*state, "pool/" VM "/" ID2));
 	assert_true(exists(*state, FOLDER));
@@ -164,11 +164,11 @@ static void disk_that_fills_meanwhile_leaves_nothing(void **state)
 	assert_failed(&err, "InsufficientSpace", "not enough room");
 	assert_false(exists(*state, "pool/" VM));
 	fallocate_errno = EDQUOT;
-	assert_int_equal(pool_image_create(p, VM, ID, "full", 1 << 20, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "full", 1 << 20, &err), -1);
 	assert_failed(&err, "InsufficientSpace", "disk quota");
 	assert_false(exists(*state, "pool/" VM));
 	fallocate_errno = EIO;
-	assert_int_equal(pool_image_create(p, VM, ID, "full", 1 << 20, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID, "full", 1 << 20, &err), -1);
 	assert_failed(&err, "IOError", "allocate");
 	assert_false(exists(*state, "pool/" VM));
 	pool_close(p);
@@ -193,13 +193,13 @@ static void no_inodes_left(void **state)
 	}
 	assert_int_equal(errno, ENOSPC);
 	for (int freed = 0; freed < 5; freed++) {
-		assert_int_equal(pool_image_create(p, VM, ID, "none", 0, &err), -1);
+		assert_int_equal(fake_pool_image(p, VM, ID, "none", 0, &err), -1);
 		assert_failed(&err, "InsufficientSpace", at(*state, "pool"));
 		assert_false(exists(*state, "pool/" VM));
 		snprintf(name, sizeof(name), "pool/filler%d", freed);
 		assert_int_equal(unlink(at(*state, name)), 0);
 	}
-	fd = pool_image_create(p, VM, ID, "none", 0, &err);
+	fd = fake_pool_image(p, VM, ID, "none", 0, &err);
 	assert_ok(fd >= 0, &err);
 	close(fd);
 	pool_close(p);
@@ -216,7 +216,7 @@ static void manifest_finds_no_room(void **state)
 	big[100000] = 0;
 	mount_pool(*state, "mode=700,size=" POOL_BYTES);
 	p = open_pool(*state);
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);
 	fill(*state);
 	tp_json_set_str(m, "x-big", big);
@@ -309,9 +309,9 @@ static void read_only_pool_can_be_read(void **state)
 	json_decref(list);
 	m = pool_manifest_read(p, VM, ID, &err);
 	assert_ok(m, &err);
-	assert_int_equal(pool_image_create(p, VM, ID2, "full", 4096, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID2, "full", 4096, &err), -1);
 	assert_failed(&err, "IOError", "cannot be written: Read-only file system");
-	assert_int_equal(pool_image_create(p, VM, ID2, "none", 4096, &err), -1);
+	assert_int_equal(fake_pool_image(p, VM, ID2, "none", 4096, &err), -1);
 	assert_failed(&err, "IOError", "Read-only file system");
 	assert_false(room_for(p, 1, NULL, &err));
 	assert_failed(&err, "IOError", "Read-only file system");
@@ -342,7 +342,7 @@ static void where_nothing_can_be_reserved_room_is_promised(void **state)
 	mount_pool(*state, "mode=700,size=" POOL_BYTES);
 	p = open_pool(*state);
 	fallocate_errno = EOPNOTSUPP;
-	fd = pool_image_create(p, VM, ID, "full", 2 << 20, &err);
+	fd = fake_pool_image(p, VM, ID, "full", 2 << 20, &err);
 	assert_ok(fd >= 0, &err);
 	assert_ok(pool_space(p, &space, &err), &err);
 	assert_true(space.used < 65536);
@@ -364,7 +364,7 @@ static void syncs_come_in_order(void **state)
 	json_t *m = manifest_for(VM, ID, "0123456789abcdef"), *why = json_object();
 	struct pool *p = open_pool(*state);
 
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	trace[0] = 0;
 	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);
 	assert_string_equal(trace, "f:.manifest.json.new r:manifest.json f:" ID " f:" VM " f:pool ");
@@ -388,7 +388,7 @@ static void sync_that_fails_is_a_failure(void **state)
 	json_t *m = manifest_for(VM, ID, "0123456789abcdef"), *why = json_object();
 	struct pool *p = open_pool(*state);
 
-	close(pool_image_create(p, VM, ID, "none", 0, &err));
+	close(fake_pool_image(p, VM, ID, "none", 0, &err));
 	for (int i = 1; i <= 4; i++) {
 		fsync_fails_at = i;
 		assert_false(pool_manifest_write(p, VM, ID, m, &err));
@@ -434,7 +434,7 @@ static void limited_child(const char *folder)
 	assert_int_equal(shortage.available, 65536);
 	assert_failed(&err, "InsufficientSpace", "RLIMIT_FSIZE");
 	assert_false(exists(folder, "pool/" VM));
-	fd = pool_image_create(p, VM, ID, "none", 0, &err);
+	fd = fake_pool_image(p, VM, ID, "none", 0, &err);
 	assert_ok(fd >= 0, &err);
 	close(fd);
 	tp_json_set_str(m, "x-big", big);

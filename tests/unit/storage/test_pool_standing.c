@@ -108,7 +108,7 @@ static int create(struct pool *p, const char *vm, const char *id, uint64_t bytes
 {
 	struct pool_demand d = { .vm = vm, .bytes = bytes };
 
-	return pool_image_create_for(p, &d, id, "full", NULL, NULL, err);
+	return pool_image_create(p, &d, id, "full", NULL, NULL, err);
 }
 
 static struct pool_space space_of(const struct pool *p)
@@ -484,7 +484,7 @@ static void quota_of_a_vm_counts_all_it_has(void **state)
 	assert_ok(fd >= 0, &err);
 	close(fd);
 	d.elsewhere = 0;
-	fd = pool_image_create_for(p, &d, ID, "full", NULL, NULL, &err);
+	fd = pool_image_create(p, &d, ID, "full", NULL, NULL, &err);
 	assert_ok(fd >= 0, &err);
 	close(fd);
 	assert_true(pool_used_by_vm(p, VM) >= 5 * MIB);
@@ -539,14 +539,14 @@ static void guarantee_is_said(void **state)
 	struct pool *p = small_pool(*state, "16");
 	bool guaranteed = false;
 
-	close(pool_image_create_for(p, &d, ID, "full", &guaranteed, NULL, &err));
+	close(pool_image_create(p, &d, ID, "full", &guaranteed, NULL, &err));
 	assert_true(guaranteed);
 	assert_ok(pool_image_remove(p, VM, ID, &err), &err);
-	close(pool_image_create_for(p, &d, ID, "estimate", &guaranteed, NULL, &err));
+	close(pool_image_create(p, &d, ID, "estimate", &guaranteed, NULL, &err));
 	assert_false(guaranteed);
 	assert_ok(pool_image_remove(p, VM, ID, &err), &err);
 	fallocate_errno = EOPNOTSUPP;
-	close(pool_image_create_for(p, &d, ID, "full", &guaranteed, NULL, &err));
+	close(pool_image_create(p, &d, ID, "full", &guaranteed, NULL, &err));
 	assert_false(guaranteed);
 	pool_close(p);
 }

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_cli_images.c - Images by their ids, against a scripted daemon: which file it is, verify, mv, rm */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/tp_cleanup.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
-#include "fake/fake_torpord.h"
+#include "cli_test.h"
 
 #define ID "web1-20261130T170537Z-0a1b2c"
 #define ID2 "web1-20261130T180537Z-0a1b2d"
@@ -29,37 +20,6 @@
 	"'damaged': 40, 'damage': [{'what': 'bad', 'frame': 7, 'offset': 4096, 'length': 99, 'block': 'pc.ram', " \
 	"'first-page': 448, 'pages': 64, 'lost': 60, 'ranges': [{'block': 'pc.ram', 'first-page': 448, 'pages': 64}, " \
 	"{'block': 'vga.vram', 'first-page': 3, 'pages': 1}]}, {'what': 'odd\\u001b[2J', 'offset': 9}, 7]}}"
-
-static int setup(void **state)
-{
-	static struct fake_torpord d;
-
-	fake_torpord_open(&d);
-	*state = &d;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_torpord_close(*state);
-	return 0;
-}
-
-static void out_has(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *out = fake_torpord_out(d);
-
-	if (!strstr(out, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, out);
-}
-
-static void err_has(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *err = fake_torpord_err(d);
-
-	if (!strstr(err, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, err);
-}
 
 static void begins(struct fake_torpord *d)
 {

@@ -1,49 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_cli_operations.c - The client's long work against a scripted daemon: progress, Ctrl-C, exit statuses */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/tp_cleanup.h"
 #include "base/tp_json.h"
-#include "fake/fake_torpord.h"
-
-static int setup(void **state)
-{
-	static struct fake_torpord d;
-
-	fake_torpord_open(&d);
-	*state = &d;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_torpord_close(*state);
-	return 0;
-}
-
-static void out_is(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *out = fake_torpord_out(d);
-
-	assert_string_equal(out, text);
-}
-
-static void err_has(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *err = fake_torpord_err(d);
-
-	if (!strstr(err, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, err);
-}
+#include "cli_test.h"
 
 static json_t *out_json(struct fake_torpord *d)
 {

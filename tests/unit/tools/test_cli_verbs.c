@@ -1,53 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_cli_verbs.c - The client's other verbs against a scripted daemon, bad usage and hostile answers */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/tp_cleanup.h"
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
 #include "base/tp_sock.h"
-#include "fake/fake_torpord.h"
-
-static int setup(void **state)
-{
-	static struct fake_torpord d;
-
-	fake_torpord_open(&d);
-	*state = &d;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_torpord_close(*state);
-	return 0;
-}
-
-static void out_is(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *out = fake_torpord_out(d);
-
-	assert_string_equal(out, text);
-}
-
-static void err_has(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *err = fake_torpord_err(d);
-
-	if (!strstr(err, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, err);
-}
+#include "cli_test.h"
 
 static char *file_with(const struct fake_torpord *d, const char *name, const void *data, size_t n)
 {

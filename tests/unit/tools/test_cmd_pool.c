@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_cmd_pool.c - pool ls, define, rm and df against a scripted daemon */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/tp_cleanup.h"
-#include "fake/fake_torpord.h"
+#include "cli_test.h"
 
 #define POOLS "[{'name': 'a', 'path': '/p/a', 'source': 'api', 'state': 'low', 'quota': 4194304, 'low-water': 2097152," \
 	" 'total': 1073741824, 'available': 536870912, 'used': 1048576, 'reserved': 3072, 'standing': 2048," \
@@ -20,21 +11,6 @@
 	" {'name': 'gone', 'path': '/p/gone', 'source': 'config', 'state': 'missing', 'quota': 0, 'low-water': 0," \
 	" 'total': 0, 'available': 0, 'used': 0, 'reserved': 0, 'standing': 0, 'guaranteed': false, 'fs': ''," \
 	" 'images': 0, 'message': 'not mounted'}]"
-
-static int setup(void **state)
-{
-	static struct fake_torpord d;
-
-	fake_torpord_open(&d);
-	*state = &d;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_torpord_close(*state);
-	return 0;
-}
 
 static void prints(struct fake_torpord *d, const char *text)
 {

@@ -1,40 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* test_cmd_prune.c - What prune deletes, and above all what it leaves alone, against a scripted daemon */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/tp_cleanup.h"
 #include "base/tp_json.h"
-#include "fake/fake_torpord.h"
-
-static int setup(void **state)
-{
-	static struct fake_torpord d;
-
-	fake_torpord_open(&d);
-	*state = &d;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_torpord_close(*state);
-	return 0;
-}
-
-static void err_has(struct fake_torpord *d, const char *text)
-{
-	tp_autofree char *err = fake_torpord_err(d);
-
-	if (!strstr(err, text))
-		fail_msg("\"%s\" is not in \"%s\"", text, err);
-}
+#include "cli_test.h"
 
 /*
  * One VM of each sort: retains two kept images, at rest, at work, lost. All images are of 1 MiB; ages are told
