@@ -40,8 +40,10 @@ void room_ram_is(struct vm *vm, uint64_t ram, unsigned blocks)
 	tp_autojson json_t *now = json_pack("{s:I, s:i, s:I}", "bytes", (json_int_t)ram, "blocks", (int)blocks,
 					    "generation", (json_int_t)vm->observed_generation);
 
-	if (now && !json_equal(now, json_object_get(vm->rest, "ram")))
-		vm_rest_set(vm, "ram", json_incref(now));
+	if (!now || json_equal(now, json_object_get(vm->rest, "ram")))
+		return;
+	vm_rest_set(vm, "ram", json_incref(now));
+	standing_soon(vm->t, false);
 }
 
 /*

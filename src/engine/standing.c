@@ -343,7 +343,6 @@ static void ram_known(void *arg, const json_t *reply, const json_t *qemu_error, 
 	if (err || !room_ramblocks(json_string_value(reply), &ram, &blocks))
 		return;
 	room_ram_is(vm, ram, blocks);
-	standing_soon(vm->t, false);
 }
 
 void standing_ask(struct vm *vm)
