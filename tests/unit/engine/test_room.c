@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/tp_json.h"
+#include "engine/engine.h"
 #include "engine/room.h"
 #include "engine/spec_memory.h"
 #include "storage/image_bound.h"
@@ -102,7 +103,8 @@ static void ram_blocks_are_summed(void **state)
 
 static void size_is_of_the_spec_until_qemu_says(void **state)
 {
-	struct vm vm = { .generation = 3, .observed_generation = 2 };
+	struct torpor t = { .closing = true };
+	struct vm vm = { .t = &t, .generation = 3, .observed_generation = 2 };
 	struct room_size size;
 	uint64_t bound;
 
