@@ -117,32 +117,55 @@ static bool add_socket(struct vm *vm, struct launch *l, json_t *names, json_t *i
 
 /* --- who and where --- */
 
-static bool set_identity(const struct vm *vm, json_t *request, struct tp_error *err)
+bool launch_user_named(const char *user, const char *group, struct launch_user *u, struct tp_error *err)
 {
-	const char *user = tp_json_str(json_object_get(vm->spec, "launch"), "user");
-	const char *group = tp_json_str(json_object_get(vm->spec, "launch"), "group");
-	const char *cgroup = tp_json_str(json_object_get(vm->spec, "launch"), "cgroup");
 	struct passwd *pw = user ? getpwnam(user) : NULL;
 	struct group *gr = group ? getgrnam(group) : NULL;
+	int n = LAUNCH_GROUPS;
 
+	memset(u, 0, sizeof(*u));
 	if (user && !pw)
-		return tp_fail_class(err, TP_EARG, "GenericError", "spec.launch.user: no user \"%s\"", user);
+		return tp_fail_class(err, TP_EARG, "GenericError", "no user \"%s\"", user);
 	if (group && !gr)
-		return tp_fail_class(err, TP_EARG, "GenericError", "spec.launch.group: no group \"%s\"", group);
-	if (pw) {
-		gid_t groups[64];
-		int n = (int)TP_N(groups);
+		return tp_fail_class(err, TP_EARG, "GenericError", "no group \"%s\"", group);
+	u->has_uid = pw != NULL;
+	u->has_gid = pw || gr;
+	if (u->has_gid)
+		u->gid = gr ? gr->gr_gid : pw->pw_gid;
+	if (!pw)
+		return true;
+	u->uid = pw->pw_uid;
+	if (getgrouplist(user, u->gid, u->groups, &n) < 0)
+		n = LAUNCH_GROUPS;
+	u->ngroups = (size_t)n;
+	return true;
+}
+
+bool launch_user(const struct vm *vm, struct launch_user *u, struct tp_error *err)
+{
+	const json_t *launch = json_object_get(vm->spec, "launch");
+
+	return launch_user_named(tp_json_str(launch, "user"), tp_json_str(launch, "group"), u, err) ||
+	       tp_prefix(err, "spec.launch");
+}
+
+static bool set_identity(const struct vm *vm, json_t *request, struct tp_error *err)
+{
+	const char *cgroup = tp_json_str(json_object_get(vm->spec, "launch"), "cgroup");
+	struct launch_user u;
+
+	if (!launch_user(vm, &u, err))
+		return false;
+	if (u.has_uid) {
 		json_t *list = json_array();
 
-		if (getgrouplist(user, gr ? gr->gr_gid : pw->pw_gid, groups, &n) < 0)
-			n = (int)TP_N(groups);
-		for (int i = 0; i < n; i++)
-			json_array_append_new(list, json_integer(groups[i]));
-		tp_json_set(request, "uid", json_integer(pw->pw_uid));
+		for (size_t i = 0; i < u.ngroups; i++)
+			json_array_append_new(list, json_integer(u.groups[i]));
+		tp_json_set(request, "uid", json_integer(u.uid));
 		tp_json_set(request, "groups", list);
 	}
-	if (pw || gr)
-		tp_json_set(request, "gid", json_integer(gr ? gr->gr_gid : pw->pw_gid));
+	if (u.has_gid)
+		tp_json_set(request, "gid", json_integer(u.gid));
 	if (cgroup) {
 		tp_autofree char *path = launch_expand(vm, cgroup, NULL, err);
 

@@ -12,17 +12,27 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/tp_error.h"
 
 struct vm;
 
 #define LAUNCH_FDS 16
+#define LAUNCH_GROUPS 64
 
 struct launch {
 	json_t *request;	/* for the mover, complete with "fds" */
 	int fds[LAUNCH_FDS];	/* in the order of request["fds"] */
 	size_t nfds;
+};
+
+/* Whom QEMU runs as; without an id it is as the engine. */
+struct launch_user {
+	bool has_uid, has_gid;
+	uid_t uid;
+	gid_t gid, groups[LAUNCH_GROUPS];	/* groups: of has_uid, gid among them */
+	size_t ngroups;
 };
 
 struct launch_options {
@@ -40,6 +50,9 @@ json_t *launch_record(struct vm *vm);
  * "launched"), not as the spec says by now. New.
  */
 json_t *launch_channel(const struct vm *vm, const char *what);
+/* By spec.launch.user and .group; by names, either of which may be NULL. */
+bool launch_user(const struct vm *vm, struct launch_user *u, struct tp_error *err);
+bool launch_user_named(const char *user, const char *group, struct launch_user *u, struct tp_error *err);
 /* Hook `name` as a mover request ("stdout" and "stderr" fd: output_fd, taken); NULL with no error: none. */
 bool launch_hook(struct vm *vm, const char *name, const char *reason, int *output_fd, struct launch *l,
 		 struct tp_error *err);
