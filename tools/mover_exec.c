@@ -6,8 +6,9 @@
  *
  * All memory is allocated and all of the request checked first, then the
  * process is changed step by step and in an order in which each step still has
- * the rights it needs: cgroup, OOM score and limits as root; groups, gid, uid;
- * then, with the program's own rights, folder and program.
+ * the rights it needs: cgroup, OOM score, limits and the device node of a lazy
+ * restore as root; groups, gid, uid; then, with the program's own rights, folder
+ * and program. The device node is a wish: without it the program runs as well.
  *
  * Descriptors: those received have any numbers, also ones that another of them
  * is to get. So all are moved above the highest wanted number first, everything
@@ -36,6 +37,7 @@
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
 #include "migration/mover_proto.h"
+#include "mover_view.h"
 
 #define ARGS_MAX 4096
 #define GROUPS_MAX 64
@@ -47,13 +49,14 @@
 /*
  * @targets: number that r->fds[i] gets
  * @score: text for oom_score_adj, "" for none
+ * @uffd_uid: who is to open /dev/userfaultfd, if @wants_uffd
  */
 struct program {
 	char **argv, **envp;
 	const char *path;		/* PATH of its own environment */
 	const char *cwd, *cgroup;
-	bool has_uid, has_gid, has_groups;
-	uid_t uid;
+	bool has_uid, has_gid, has_groups, wants_uffd;
+	uid_t uid, uffd_uid;
 	gid_t gid, groups[GROUPS_MAX];
 	size_t ngroups;
 	uint64_t nofile;		/* 0: as it is */
@@ -171,6 +174,13 @@ static bool read_path(const char **path, const json_t *root, const char *key, st
 	return true;
 }
 
+static bool read_view(struct program *p, const struct mover_request *r, struct tp_error *err)
+{
+	if (!read_id(r, "userfaultfd", &p->wants_uffd, &p->uffd_uid, err))
+		return false;
+	return !p->wants_uffd || p->cwd || refuse(err, "userfaultfd", "needs \"cwd\"");
+}
+
 static bool read_limits(struct program *p, const struct mover_request *r, struct tp_error *err)
 {
 	const json_t *score = json_object_get(r->root, "oom-score-adj");
@@ -233,8 +243,8 @@ static bool read_program(struct program *p, const struct mover_request *r, struc
 {
 	return read_argv(p, r->root, err) && read_env(p, r->root, err) && read_user(p, r, err) &&
 	       read_path(&p->cwd, r->root, "cwd", err) &&
-	       read_path(&p->cgroup, r->root, "cgroup", err) && read_limits(p, r, err) &&
-	       read_targets(p, r, err);
+	       read_path(&p->cgroup, r->root, "cgroup", err) && read_view(p, r, err) &&
+	       read_limits(p, r, err) && read_targets(p, r, err);
 }
 
 /* ---------------------------------------------------------------- the change */
@@ -270,6 +280,18 @@ static bool take_surroundings(const struct program *p, struct tp_error *err)
 		return tp_fail_sys(err, errno, "set the limit of open files to %llu",
 				   (unsigned long long)p->nofile);
 	return true;
+}
+
+static void take_view(const struct program *p)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	tp_autojson json_t *message = NULL;
+
+	if (!p->wants_uffd || mover_view_uffd(p->uffd_uid, p->cwd, &why))
+		return;
+	message = json_pack("{s:{s:s}}", "refused", "desc", why.text);
+	if (message)
+		mover_proto_send(MOVER_CONTROL_FD, message, NULL, 0, NULL);
 }
 
 static bool take_user(const struct program *p, struct tp_error *err)
@@ -354,7 +376,10 @@ static bool become(const struct program *p, struct mover_request *r, struct tp_e
 {
 	if (setsid() < 0)
 		return tp_fail_sys(err, errno, "become the leader of a session");
-	if (!place_descriptors(p, r, err) || !take_surroundings(p, err) || !take_user(p, err))
+	if (!place_descriptors(p, r, err) || !take_surroundings(p, err))
+		return false;
+	take_view(p);
+	if (!take_user(p, err))
 		return false;
 	if (p->cwd && chdir(p->cwd) < 0)
 		return tp_fail_sys(err, errno, "change to folder %s", p->cwd);

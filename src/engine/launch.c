@@ -26,6 +26,7 @@
 #include "base/tp_sock.h"
 #include "engine/engine.h"
 #include "engine/spec.h"
+#include "engine/uffd.h"
 #include "engine/vm.h"
 #include "migration/mover_proto.h"
 
@@ -267,6 +268,18 @@ static bool give_folder(int dir, const json_t *request, struct tp_error *err)
 	return tp_fail_sys(err, errno, "give the run directory to user %u", (unsigned)uid);
 }
 
+/* For whom QEMU is by the time when it opens the device. */
+static bool wish_uffd(const struct vm *vm, const struct launch_options *o, json_t *request, struct tp_error *err)
+{
+	struct launch_user u;
+
+	if (!o->uffd)
+		return true;
+	if (!uffd_user(vm, tp_json_path(o->manifest, "launch.args"), &u, err))
+		return false;
+	return !u.has_uid || tp_json_set(request, "userfaultfd", json_integer(u.uid)) || tp_fail_nomem(err);
+}
+
 bool launch_prepare(struct vm *vm, const struct launch_options *o, struct launch *l, struct tp_error *err)
 {
 	tp_autojson json_t *names = json_array(), *inherit = json_object(), *numbers = json_object();
@@ -278,7 +291,7 @@ bool launch_prepare(struct vm *vm, const struct launch_options *o, struct launch
 	    !(argv = launch_argv(vm, o, numbers, err)) ||
 	    !(l->request = request_new(vm, "launch", argv, names, inherit, err)) ||
 	    !add_mark(vm, l->request) || !set_identity(vm, l->request, err) ||
-	    !give_folder(dir, l->request, err)) {
+	    !wish_uffd(vm, o, l->request, err) || !give_folder(dir, l->request, err)) {
 		launch_free(l);
 		return tp_fail_class(err, TP_EARG, "GenericError", "cannot build the command line of VM %s",
 				     vm->name);

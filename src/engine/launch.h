@@ -37,6 +37,7 @@ struct launch_user {
 
 struct launch_options {
 	bool incoming;			/* -incoming defer */
+	bool uffd;			/* a restore: with a /dev/userfaultfd of its own for a user of its own */
 	const json_t *manifest;		/* restore: recorded binary, args, disks, machine, vmgenid; else NULL */
 };
 

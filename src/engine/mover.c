@@ -55,7 +55,7 @@ struct mover {
 	void *arg;
 	char job[24], vm[72];
 	bool execs;		/* launch, hook, tool: no hello, end of file means exec */
-	bool greeted, spoke, final, told_exec, ended;
+	bool greeted, final, told_exec, ended;
 	unsigned depth;		/* callbacks that run */
 	bool freed;
 	struct mover_orphans *orphans;
@@ -214,7 +214,6 @@ static bool tell(struct mover *m, const char *name, const json_t *value)
 {
 	if (strcmp(name, "done") == 0 || strcmp(name, "error") == 0)
 		m->final = true;
-	m->spoke = true;
 	m->depth++;
 	m->ops->message(m, name, value, m->arg);
 	return leave(m);
@@ -253,7 +252,7 @@ static bool take_message(struct mover *m, size_t n)
 static bool control_over(struct mover *m)
 {
 	stop_control(m);
-	if (!m->execs || m->spoke || m->told_exec || !m->ops->execed)
+	if (!m->execs || m->final || m->told_exec || !m->ops->execed)
 		return true;
 	m->told_exec = true;
 	m->depth++;

@@ -19,7 +19,7 @@ struct mover_ops {
 	/* name: the message's first member ("progress", "sealed", "done", "error"), value borrowed. */
 	void (*message)(struct mover *m, const char *name, const json_t *value, void *arg);
 	/*
-	 * For launch, hook, tool: the control socket closed without a message: the program runs.
+	 * For launch, hook, tool: the control socket closed without an error: the program runs.
 	 * May be NULL for other jobs.
 	 */
 	void (*execed)(struct mover *m, void *arg);

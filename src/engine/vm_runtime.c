@@ -276,6 +276,11 @@ static void watch(struct vm_qemu *q)
 
 /* --- launch --- */
 
+static json_t *proc_json(const struct tp_proc *p)
+{
+	return json_pack("{s:i, s:I, s:s}", "pid", (int)p->pid, "start", (json_int_t)p->start, "boot", p->boot);
+}
+
 static void launch_message(struct mover *m, const char *name, const json_t *value, void *arg)
 {
 	struct vm_qemu *q = arg;
@@ -283,6 +288,8 @@ static void launch_message(struct mover *m, const char *name, const json_t *valu
 	const char *class_ = tp_json_str(value, "class");
 
 	(void)m;
+	if (strcmp(name, "refused") == 0 && tp_json_str(value, "desc"))
+		snprintf(q->refused, sizeof(q->refused), "%s", tp_json_str(value, "desc"));
 	if (strcmp(name, "error") != 0 || !q->launch_token)
 		return;
 	q->dying = true;
@@ -295,10 +302,11 @@ static void launch_message(struct mover *m, const char *name, const json_t *valu
 static void launch_execed(struct mover *m, void *arg)
 {
 	struct vm_qemu *q = arg;
-	tp_autojson json_t *data = json_pack("{s:i, s:I, s:s}", "pid", (int)q->proc.pid, "start",
-					     (json_int_t)q->proc.start, "boot", q->proc.boot);
+	tp_autojson json_t *data = proc_json(&q->proc);
 	uint64_t token = q->launch_token;
 
+	if (q->refused[0])
+		tp_json_set(data, "refused", json_string(q->refused));
 	q->pidfd = mover_steal_pidfd(m);
 	mover_free(TP_STEAL(q->mover));
 	watch(q);
@@ -319,15 +327,11 @@ static const struct mover_ops launch_ops = {
 	.message = launch_message, .execed = launch_execed, .ended = launch_ended,
 };
 
-static json_t *proc_json(const struct tp_proc *p)
-{
-	return json_pack("{s:i, s:I, s:s}", "pid", (int)p->pid, "start", (json_int_t)p->start, "boot", p->boot);
-}
-
 static uint64_t act_launch(struct vm *vm, struct op *op, const json_t *args, struct tp_error *err)
 {
 	struct launch l;
 	struct launch_options o = { .incoming = tp_json_bool(args, "incoming", false),
+				    .uffd = tp_json_bool(args, "uffd", false),
 				    .manifest = json_object_get(args, "image") };
 	struct vm_qemu *q;
 

@@ -9,8 +9,9 @@
  * races with QEMU's start, and a later engine connects by path.
  *
  * Actions of op_ports.vm (answered by OP_VM):
- *   "launch"  {"incoming": bool, "image"?: manifest}: builds the command line and starts it.
- *             data {"pid", "start", "boot"}; QemuExited, HookFailed...
+ *   "launch"  {"incoming": bool, "uffd"?: bool, "image"?: manifest}: builds the command line and
+ *             starts it. uffd: with a /dev/userfaultfd of its own, see UFFD_HAND_OVER in uffd.h.
+ *             data {"pid", "start", "boot", "refused"?: why it has none}; QemuExited, HookFailed...
  *   "connect" {}: greeting, capabilities, schema, status. data {"version"}
  *   "kill"    {}: SIGKILL, and the end was seen (also when there is none)
  *   "gone"    {}: answered when the process has ended
@@ -43,6 +44,7 @@ struct vm_qemu {
 	int status_code;		/* of waitpid, -1 unknown */
 	double lost_at;			/* monotonic; when the monitor was lost, 0: it was not */
 	struct mover *mover;		/* until exec */
+	char refused[TP_TEXT_SIZE];	/* a wish of its launch that was not fulfilled */
 	struct qmp_client *qmp;
 	struct qga_client *qga;
 	bool ready;			/* negotiated, features and status known */

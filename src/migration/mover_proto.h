@@ -81,11 +81,13 @@
  * launch, hook, tool
  *         {"argv": [...], "env": {NAME: VALUE} (whole environment), "cwd"?: PATH,
  *          "uid"?, "gid"?, "groups"?: [..], "cgroup"?: PATH of the folder,
- *          "inherit"?: {FDNAME: NUMBER}, "nofile"?: N, "oom-score-adj"?: N}
+ *          "inherit"?: {FDNAME: NUMBER}, "nofile"?: N, "oom-score-adj"?: N,
+ *          "userfaultfd"?: UID of who gets a /dev/userfaultfd of its own (needs "cwd")}
  *         fds may hold "stdin", "stdout", "stderr" and the inherited ones (numbers >= 10).
  *         No hello: the mover makes itself a session leader, takes user, group, cgroup, sets
- *         no-new-privileges, closes all else, and execs: EOF without a message = it happened;
- *         else {"error": {"class", "desc", "errno"}} and exit 127.
+ *         no-new-privileges, closes all else, and execs: EOF without an error = it happened;
+ *         else {"error": {"class", "desc", "errno"}} and exit 127. Before that may come
+ *         {"refused": {"desc"}}: why there is no such /dev/userfaultfd.
  */
 #ifndef MOVER_PROTO_H
 #define MOVER_PROTO_H

@@ -476,6 +476,41 @@ static void test_user(void **state)
 	launch_free(&l);
 }
 
+static void check_device(struct fixture *f, const char *launch, const char *args, json_int_t uid)
+{
+	tp_autojson json_t *manifest = json_pack("{s:{s:s, s:o, s:{}}, s:s}", "launch", "binary", "q", "args",
+						 parse(args), "disks", "machine", "pc");
+	struct launch_options o = { .incoming = true, .manifest = manifest };
+	struct launch l;
+
+	set_spec(f, launch);
+	l = prepared(f, &o);
+	assert_null(json_object_get(l.request, "userfaultfd"));
+	launch_free(&l);
+	o.uffd = true;
+	l = prepared(f, &o);
+	assert_int_equal(tp_json_int(l.request, "userfaultfd", -1), uid);
+	launch_free(&l);
+}
+
+/* A device node of its own is for the user whom QEMU is at the end; the engine's own needs none. */
+static void test_device_of_a_lazy_restore(void **state)
+{
+	struct fixture *f = *state;
+	struct passwd *pw = getpwnam("nobody");
+
+	if (geteuid() != 0 || !pw)
+		skip();
+	check_device(f, "{'binary': 'q', 'args': [], 'user': 'nobody'}", "[]", pw->pw_uid);
+	check_device(f, "{'binary': 'q', 'args': []}", "[]", -1);
+	/* The recorded args count, not those of the spec. */
+	check_device(f, "{'binary': 'q', 'args': ['-runas', 'nobody']}", "[]", -1);
+	check_device(f, "{'binary': 'q', 'args': []}", "['-runas', 'nobody']", pw->pw_uid);
+	check_device(f, "{'binary': 'q', 'args': []}", "['--runas', '1234:5678']", 1234);
+	check_device(f, "{'binary': 'q', 'args': []}", "['-run-with', 'chroot=/x,user=1234:5678']", 1234);
+	check_device(f, "{'binary': 'q', 'args': []}", "['-run-with', 'chroot=/x']", -1);
+}
+
 /* --- hooks --- */
 
 static void test_hook(void **state)
@@ -521,6 +556,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_restore, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_failures_leave_no_descriptors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_user, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_device_of_a_lazy_restore, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_hook, set_up, tear_down),
 	};
 

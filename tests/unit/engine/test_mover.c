@@ -117,7 +117,9 @@ static int mover_main(void)
 		hello();
 		say("{\"done\": {}}");
 		say("{\"progress\": {}}");
-	} else if (strcmp(play, "exec") == 0) {
+	} else if (strcmp(play, "exec") == 0 || strcmp(play, "refused") == 0) {
+		if (*play == 'r')
+			say("{\"refused\": {\"desc\": \"no device\"}}");
 		close(MOVER_CONTROL_FD);
 		pause();
 	} else {
@@ -339,28 +341,40 @@ static void test_kill(void **state)
 	assert_int_equal(WTERMSIG(r->status), SIGKILL);
 }
 
-static void test_exec(void **state)
+static void end_of_program(struct rig *r)
 {
-	struct rig *r = *state;
-	int pidfd, status;
+	int pidfd = mover_steal_pidfd(r->m), status;
 
-	need_call(pidfd_open);
-	start(r, "launch", "exec");
-	run(r);
-	assert_int_equal(r->execs, 1);
 	assert_int_equal(r->ends, 0);
-	pidfd = mover_steal_pidfd(r->m);
 	assert_true(pidfd >= 0);
 	assert_int_equal(mover_steal_pidfd(r->m), -1);
 	assert_false(tp_pidfd_wait(pidfd, &status));
 	assert_true(tp_pidfd_kill(pidfd, SIGKILL));
 	assert_int_equal(waitpid(mover_pid(r->m), &status, 0), mover_pid(r->m));
 	close(pidfd);
-	/* A program that could not be executed. */
 	mover_free(r->m);
-	start(r, "tool", "error");
+}
+
+static void test_exec(void **state)
+{
+	struct rig *r = *state;
+
+	need_call(pidfd_open);
+	start(r, "launch", "exec");
 	run(r);
 	assert_int_equal(r->execs, 1);
+	end_of_program(r);
+	/* It ran without something that it was to have. */
+	start(r, "launch", "refused");
+	run(r);
+	assert_int_equal(r->execs, 2);
+	assert_said(r, "[\"refused\"]");
+	end_of_program(r);
+	/* A program that could not be executed. */
+	json_array_clear(r->said);
+	start(r, "tool", "error");
+	run(r);
+	assert_int_equal(r->execs, 2);
 	assert_said(r, "[\"error\"]");
 }
 
