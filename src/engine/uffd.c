@@ -208,7 +208,8 @@ static bool admits(const struct uffd_host *h, const struct uffd_asker *a)
 {
 	if (!h->device || !h->opens || a->own)
 		return h->opens;
-	if (a->ids.uid == h->uid || h->acl_size == 0)
+	/* With an empty mask, which the group's bits are, the kernel does not look at the list. */
+	if (a->ids.uid == h->uid || h->acl_size == 0 || !(h->mode & S_IRWXG))
 		return mode_admits(h, &a->ids);
 	return acl_admits(h, &a->ids);
 }
@@ -304,6 +305,8 @@ static const char *runas_of(const json_t *args)
 		const char *option = json_string_value(json_array_get(args, i));
 
 		value = json_string_value(json_array_get(args, i + 1));
+		if (!option || !value)
+			continue;
 		option += strncmp(option, "--", 2) == 0;
 		if (strcmp(option, "-runas") == 0)
 			found = value;
