@@ -15,7 +15,6 @@
  */
 #include "engine/uffd.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -34,6 +33,7 @@
 
 #include "base/tp_fs.h"
 #include "base/tp_json.h"
+#include "base/tp_size.h"
 #include "engine/engine.h"
 #include "engine/vm_runtime.h"
 
@@ -55,13 +55,28 @@ static bool has_call(void)
 	return fd >= 0 || errno == EINVAL;
 }
 
+/* A number at *at, behind blanks; *at is then behind it. */
+static bool take_number(const char **at, uint32_t *value)
+{
+	const char *from = *at + strspn(*at, " ");
+	unsigned long long n;
+	char *end;
+
+	if (*from < '0' || *from > '9')
+		return false;
+	n = strtoull(from, &end, 10);
+	*value = (uint32_t)n;
+	*at = end;
+	return n <= UINT32_MAX;
+}
+
 /* Before Linux 5.2 there was no such switch and the call was for all. */
 static bool is_unprivileged(void)
 {
 	struct tp_error why = TP_ERROR_INIT;
 	tp_autofree char *text = tp_read_path(SYSCTL, 64, NULL, &why);
 
-	return text ? atoi(text) == 1 : why.sys == ENOENT;
+	return text ? *text == '1' : why.sys == ENOENT;
 }
 
 static uint64_t capabilities(const char *status, const char *set)
@@ -79,11 +94,12 @@ static bool has(uint64_t set, int capability)
 /* In a user namespace of its own root is nobody to the kernel's switches. */
 static bool is_first_user_namespace(void)
 {
-	tp_autofree char *text = tp_read_path("/proc/self/uid_map", 4096, NULL, NULL);
-	unsigned inside, outside, count;
+	tp_autofree char *text = tp_read_path("/proc/self/uid_map", PROC_MAX, NULL, NULL);
+	const char *at = text;
+	uint32_t inside, outside, count;
 
-	return text && sscanf(text, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
-	       count == UINT32_MAX;
+	return at && take_number(&at, &inside) && take_number(&at, &outside) && take_number(&at, &count) &&
+	       inside == 0 && outside == 0 && count == UINT32_MAX;
 }
 
 static void read_capabilities(struct uffd_host *h)
@@ -195,7 +211,7 @@ static bool acl_admits(const struct uffd_host *h, const struct launch_user *u)
 
 	for (size_t at = sizeof(struct posix_acl_xattr_header); at + sizeof(e) <= h->acl_size; at += sizeof(e)) {
 		memcpy(&e, h->acl + at, sizeof(e));
-		take_entry(&acl, le16toh(e.e_tag), le16toh(e.e_perm), le32toh(e.e_id), h, u);
+		take_entry(&acl, tp_le16(&e.e_tag), tp_le16(&e.e_perm), tp_le32(&e.e_id), h, u);
 	}
 	if (acl.has_user)
 		return (acl.user & acl.mask & READ_WRITE) == READ_WRITE;
@@ -274,12 +290,12 @@ enum uffd_way uffd_judge(const struct uffd_host *h, const struct uffd_asker *a, 
 static bool runas_user(const char *text, struct launch_user *u, struct tp_error *err)
 {
 	tp_autofree char *name = strndup(text, strcspn(text, ","));
-	unsigned uid, gid;
-	int end = 0;
+	const char *at = name;
+	uint32_t uid, gid;
 
 	if (!name)
 		return tp_fail_nomem(err);
-	if (sscanf(name, "%u:%u%n", &uid, &gid, &end) < 2 || name[end])
+	if (!take_number(&at, &uid) || *at++ != ':' || !take_number(&at, &gid) || *at)
 		return launch_user_named(name, NULL, u, err);
 	*u = (struct launch_user){ .has_uid = true, .has_gid = true, .uid = uid, .gid = gid, .groups = { gid },
 				   .ngroups = 1 };

@@ -96,8 +96,8 @@ static void other_user_is_given_a_device(void **state)
 
 static void what_to_grant_is_said(void **state)
 {
-	static const char both[] = "user \"qemu\" may not use userfaultfd: set vm.unprivileged_userfaultfd=1, or give "
-				   "user \"qemu\" access to /dev/userfaultfd";
+	static const char both[] = "user \"qemu\" may not use userfaultfd: set vm.unprivileged_userfaultfd=1, or "
+				   "give user \"qemu\" access to /dev/userfaultfd";
 	struct uffd_asker other = asker(false, 10), own = asker(true, 10);
 	struct uffd_host h = usual;
 
@@ -109,7 +109,8 @@ static void what_to_grant_is_said(void **state)
 	h.shared = false;
 	assert_way(&h, &other, UFFD_NONE, both);
 	h.call = false;
-	assert_way(&h, &other, UFFD_NONE, "user \"qemu\" may not use userfaultfd: give it access to /dev/userfaultfd");
+	assert_way(&h, &other, UFFD_NONE, "user \"qemu\" may not use userfaultfd: give it access to "
+		   "/dev/userfaultfd");
 	/* An engine without privileges runs QEMU as itself. */
 	h = usual;
 	h.ptrace = h.opens = h.mounter = false;
@@ -285,7 +286,8 @@ static void user_without_rights_sees_none(void **state)
 	if (pid == 0) {
 		struct uffd_host h;
 
-		if (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0)
+		if (setgroups(0, NULL) < 0 || setresgid(65534, 65534, 65534) < 0 ||
+		    setresuid(65534, 65534, 65534) < 0)
 			_exit(2);
 		uffd_host_read(&h);
 		_exit(h.ptrace || h.mounter || h.opens != (access(UFFD_DEVICE, R_OK | W_OK) == 0));
@@ -301,7 +303,8 @@ static void hostile_arguments_are_no_users(void **state)
 	static const struct { const char *args; bool has; uid_t uid; } cases[] = {
 		{ "[]", false, 0 }, { "[1, 2, null]", false, 0 }, { "[\"-runas\"]", false, 0 },
 		{ "[\"-runas\", 5]", false, 0 }, { "[\"-runas\", \"12:34\"]", true, 12 },
-		{ "[\"-run-with\", \"user=12:34,chroot=/\"]", true, 12 }, { "[\"-run-with\", \"xuser=12:34\"]", false, 0 },
+		{ "[\"-run-with\", \"user=12:34,chroot=/\"]", true, 12 },
+		{ "[\"-run-with\", \"xuser=12:34\"]", false, 0 },
 		{ "[\"-runas\", \"1:1\", \"--runas\", \"2:2\"]", true, 2 }, { "{}", false, 0 },
 	};
 	struct vm vm = { .spec = json_pack("{s:{s:s}}", "launch", "binary", "q") };

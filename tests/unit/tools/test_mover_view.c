@@ -302,7 +302,8 @@ static void folder_is_needed(void **state)
 	struct mover_peer p;
 
 	(void)state;
-	start_job(&p, "launch", "", NULL, 0, json_pack("{s:[s], s:{}, s:i}", "argv", "true", "env", "userfaultfd", 1));
+	start_job(&p, "launch", "", NULL, 0, json_pack("{s:[s], s:{}, s:i}", "argv", "true", "env",
+						       "userfaultfd", 1));
 	assert_job_error(&p, "GenericError", "\"userfaultfd\" needs \"cwd\"", MOVER_EXIT_EXEC);
 	mover_peer_free(&p);
 	start_job(&p, "launch", "", NULL, 0, json_pack("{s:[s], s:{}, s:s, s:s}", "argv", "true", "env", "cwd", "/",
