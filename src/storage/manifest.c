@@ -17,6 +17,7 @@
 #include "base/tp_time.h"
 #include "fingerprint.h"
 #include "image_peek.h"
+#include "page_set.h"
 #include "pool.h"
 
 #define MANIFEST_FORMAT 1
@@ -438,6 +439,17 @@ bool manifest_check(const json_t *manifest, struct tp_error *err)
 	};
 
 	return check_members(manifest, members, TP_N(members), "", err);
+}
+
+bool manifest_trim(json_t *manifest, struct tp_error *err)
+{
+	const json_t *set = json_object_get(manifest, "working-set"), *ram = tp_json_path(manifest, "ram.blocks");
+
+	if (!set || (json_is_array(ram) ? page_set_check(set, ram, err) :
+		     tp_fail(err, TP_ECORRUPT, "no RAM blocks are listed")))
+		return true;
+	json_object_del(manifest, "working-set");
+	return tp_prefix(err, "manifest: working-set");
 }
 
 bool manifest_matches(const json_t *manifest, const struct image_peek *file, struct tp_error *err)

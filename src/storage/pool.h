@@ -127,7 +127,8 @@ uint64_t pool_used_by_vm(const struct pool *p, const char *vm);
 
 /*
  * Manifest: a JSON object; see manifest.h for its members. It is checked before it is written and
- * when it is read: Corrupt, also when it belongs to another image; NotFound where there is none.
+ * when it is read: Corrupt, also when it belongs to another image; NotFound where there is none. A
+ * working set that does not fit is left out when it is read, and said in the log.
  */
 bool pool_manifest_write(struct pool *p, const char *vm, const char *id, const json_t *manifest,
 			 struct tp_error *err);	/* atomically; fsync of file, folder and VM folder */
@@ -172,8 +173,8 @@ bool pool_copy_marks(struct pool *p, const char *vm, const char *id, const json_
 bool pool_copy_offer(struct pool *p, const char *vm, const char *id, struct tp_error *err);
 
 /*
- * Every image folder as {id, vm, state, manifest?, bytes, allocated, why?, consumed?, verified?,
- * moving?}: state "complete", "consumed", "partial" (no manifest, or a copy in the making),
+ * Every image folder as {id, vm, state, manifest? (without its working set), bytes, allocated, why?,
+ * consumed?, verified?, moving?}: state "complete", "consumed", "partial" (no manifest, or a copy in the making),
  * "corrupt" (manifest damaged, or its footer is not memory.zst's, of which only header and footer are
  * read; or the last verification found damage), "unavailable" (newer format, unreadable). In the
  * order of VM and id, at most `limit` entries. What is not torpor's in the pool is left out.

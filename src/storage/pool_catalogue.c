@@ -173,6 +173,15 @@ static bool set_verified(json_t *entry, const struct pool *p, const char *vm, co
 	       tp_json_set(entry, "verified", outcome);
 }
 
+/* Many are kept in memory, and a working set is large: who restores reads the manifest itself. */
+static json_t *read_manifest(const struct pool *p, const char *vm, const char *id, struct tp_error *err)
+{
+	json_t *manifest = pool_manifest_read(p, vm, id, err);
+
+	json_object_del(manifest, "working-set");
+	return manifest;
+}
+
 /* False: not a copy in the making. A mark that cannot be read is one. */
 static bool is_moving(json_t *entry, const struct pool *p, const char *vm, const char *id)
 {
@@ -183,7 +192,7 @@ static bool is_moving(json_t *entry, const struct pool *p, const char *vm, const
 		return false;
 	tp_json_set_str(entry, "state", "partial");
 	tp_json_set(entry, "moving", mark ? mark : json_object());
-	manifest = pool_manifest_read(p, vm, id, NULL);
+	manifest = read_manifest(p, vm, id, NULL);
 	if (manifest)
 		tp_json_set(entry, "manifest", manifest);
 	return true;
@@ -196,7 +205,7 @@ static bool set_state(json_t *entry, const struct pool *p, const char *vm, const
 
 	if (is_moving(entry, p, vm, id))
 		return true;
-	manifest = pool_manifest_read(p, vm, id, &why);
+	manifest = read_manifest(p, vm, id, &why);
 	if (!manifest && why.code == TP_ESTATE)
 		return tp_json_set_str(entry, "state", "partial");
 	if (!manifest)

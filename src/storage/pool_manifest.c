@@ -18,8 +18,11 @@
 
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
+#include "base/tp_log.h"
 #include "manifest.h"
 #include "pool_priv.h"
+
+TP_LOG_SOURCE("storage.pool");
 
 static int open_image_folder(const struct pool *p, const char *vm, const char *id,
 			     struct tp_error *err)
@@ -165,6 +168,7 @@ json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id,
 			   struct tp_error *err)
 {
 	tp_autojson json_t *manifest = pool_json_read(p, vm, id, POOL_MANIFEST_FILE, MANIFEST_MAX, err);
+	struct tp_error why = TP_ERROR_INIT;
 
 	if (!manifest)
 		return NULL;
@@ -178,6 +182,8 @@ json_t *pool_manifest_read(const struct pool *p, const char *vm, const char *id,
 			tp_json_str(manifest, "image"));
 		return NULL;
 	}
+	if (!manifest_trim(manifest, &why))
+		tp_warn("pool=%s image \"%s\": %s; it is not used", p->name, id, why.text);
 	return TP_STEAL(manifest);
 }
 

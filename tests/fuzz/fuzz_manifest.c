@@ -9,6 +9,7 @@
 #include "base/tp_json.h"
 #include "storage/fingerprint.h"
 #include "storage/manifest.h"
+#include "storage/page_set.h"
 #include "storage/pool.h"
 
 #define DEPTH 32
@@ -52,6 +53,24 @@ static void compare_all(json_t *disks)
 	}
 }
 
+/* What a page server is given lies in the RAM blocks, and finds room in a message. */
+static void use_working_set(json_t *m)
+{
+	const json_t *set = json_object_get(m, "working-set"), *ram = tp_json_path(m, "ram.blocks");
+	struct tp_error err = TP_ERROR_INIT;
+	bool fits = manifest_trim(m, &err);
+	json_t *fitted;
+
+	assert(fits == (err.code == TP_OK) && (fits || !json_object_get(m, "working-set")));
+	if (!set || !fits)
+		return;
+	assert(page_set_ranges(set) <= PAGE_SET_RANGES_MAX && page_set_pages(set) <= (uint64_t)2000 << 32);
+	fitted = page_set_fit(set, ram);
+	assert(fitted ? page_set_check(fitted, ram, &err) && page_set_pages(fitted) <= page_set_pages(set) :
+	       page_set_ranges(set) == 0);
+	json_decref(fitted);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -63,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(strcmp(tp_json_str(m, "file"), "memory.zst") == 0);
 		assert(strlen(tp_json_str(m, "footer")) == 16);
 		assert(json_is_object(json_object_get(m, "disks")));
+		use_working_set(m);
 	}
 	if (json_object_size(json_object_get(m, "disks")) < 8)
 		compare_all(json_object_get(m, "disks"));

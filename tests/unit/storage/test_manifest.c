@@ -196,6 +196,53 @@ static void sizes_are_bounded(void **state)
 	json_decref(m);
 }
 
+#define SET(blocks, ranges) "{'page-size': 4096, 'blocks': " blocks ", 'ranges': " ranges "}"
+
+static const struct { const char *set, *part; } sets[] = {
+	{ SET("['pc.ram']", "[[0, 0, 262144], [0, 5, 1]]"), NULL },
+	{ SET("[]", "[]"), NULL },
+	{ SET("['pc.ram']", "[[0, 0, 262145]]"), "0 is not in RAM block pc.ram" },
+	{ SET("['pc.ram', 'vga.vram']", "[[0, 1, 1], [1, 0, 1]]"), "1 is not in RAM block vga.vram" },
+	{ SET("['pc.ram']", "[[1, 0, 1]]"), "not a range" },
+	{ "null", "not a set" }, { "[]", "not a set" }, { "{}", "not a set" },
+};
+
+/* It is advice: without it, or with one that does not fit, the image is as good. */
+static void an_unfit_working_set_is_taken_out(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < TP_N(sets); i++) {
+		struct tp_error err = TP_ERROR_INIT;
+		json_t *m = parse(full);
+
+		tp_json_set(m, "working-set", parse(sets[i].set));
+		assert_ok(manifest_check(m, &err), &err);
+		assert_int_equal(manifest_trim(m, &err), !sets[i].part);
+		assert_int_equal(!json_object_get(m, "working-set"), !!sets[i].part);
+		if (sets[i].part) {
+			assert_contains(err.text, "working-set: ");
+			assert_failed(&err, "Corrupt", sets[i].part);
+		}
+		json_decref(m);
+	}
+}
+
+static void a_working_set_needs_the_list_of_blocks(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	json_t *m = parse(full);
+
+	(void)state;
+	assert_true(manifest_trim(m, &err));
+	tp_json_set(m, "working-set", parse(SET("['pc.ram']", "[[0, 0, 1]]")));
+	json_object_del(json_object_get(m, "ram"), "blocks");
+	assert_ok(manifest_check(m, &err), &err);
+	assert_false(manifest_trim(m, &err));
+	assert_failed(&err, "Corrupt", "no RAM blocks");
+	assert_null(json_object_get(m, "working-set"));
+	json_decref(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +251,8 @@ int main(void)
 		cmocka_unit_test(wrong_types_are_refused),
 		cmocka_unit_test(bad_values_are_named),
 		cmocka_unit_test(sizes_are_bounded),
+		cmocka_unit_test(an_unfit_working_set_is_taken_out),
+		cmocka_unit_test(a_working_set_needs_the_list_of_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,38 @@ static void manifest_comes_back(void **state)
 	pool_close(p);
 }
 
+/* Of one image it is read, and one that does not fit does no harm; a list of images is kept in memory without. */
+static void working_set_comes_back_if_it_fits(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+	struct pool *p = open_pool(*state);
+	json_t *m, *read, *entry;
+
+	put_image(p, VM, ID);
+	m = pool_manifest_read(p, VM, ID, &err);
+	assert_ok(m, &err);
+	tp_json_set(json_object_get(m, "ram"), "blocks", json_pack("[{s:s, s:i}]", "id", "ram", "bytes", 8 * 4096));
+	tp_json_set(m, "working-set", json_pack("{s:i, s:[s], s:[[i, i, i]]}", "page-size", 4096, "blocks", "ram",
+						"ranges", 0, 7, 1));
+	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);
+	read = pool_manifest_read(p, VM, ID, &err);
+	assert_true(json_equal(read, m));
+	json_decref(read);
+	assert_string_equal(state_of(p, &entry), "complete");
+	assert_null(tp_json_path(entry, "manifest.working-set"));
+	assert_non_null(tp_json_path(entry, "manifest.ram"));
+	json_decref(entry);
+	tp_json_set(json_array_get(tp_json_path(m, "ram.blocks"), 0), "bytes", json_integer(7 * 4096));
+	assert_ok(pool_manifest_write(p, VM, ID, m, &err), &err);
+	read = pool_manifest_read(p, VM, ID, &err);
+	assert_ok(read, &err);
+	assert_null(json_object_get(read, "working-set"));
+	assert_string_equal(state_of(p, NULL), "complete");
+	json_decref(read);
+	json_decref(m);
+	pool_close(p);
+}
+
 static void bad_manifest_is_not_written(void **state)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -247,6 +279,7 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, make_folder, drop_folder)
 	const struct CMUnitTest tests[] = {
 		T(manifest_comes_back),
+		T(working_set_comes_back_if_it_fits),
 		T(bad_manifest_is_not_written),
 		T(damaged_manifests_are_corrupt),
 		T(states_follow_the_files),
