@@ -130,7 +130,8 @@ bool tp_sock_path_ok(const char *path, struct tp_error *err)
 	return true;
 }
 
-static int unix_socket(const char *path, int flags, struct sockaddr_un *addr, struct tp_error *err)
+/* type: with SOCK_NONBLOCK, or without. */
+static int unix_socket(const char *path, int type, struct sockaddr_un *addr, struct tp_error *err)
 {
 	int fd;
 
@@ -139,14 +140,14 @@ static int unix_socket(const char *path, int flags, struct sockaddr_un *addr, st
 	memset(addr, 0, sizeof(*addr));
 	addr->sun_family = AF_UNIX;
 	memcpy(addr->sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		tp_fail_sys(err, errno, "make a socket for %s", path);
 	return fd;
 }
 
 /* Removes a socket that nobody serves; whatever else has the name is left alone. */
-static bool unlink_stale(const char *path, struct tp_error *err)
+static bool unlink_stale(const char *path, int type, struct tp_error *err)
 {
 	struct sockaddr_un addr;
 	tp_autoclose int probe = -1;
@@ -156,7 +157,7 @@ static bool unlink_stale(const char *path, struct tp_error *err)
 		return errno == ENOENT || tp_fail_sys(err, errno, "listen on %s", path);
 	if (!S_ISSOCK(st.st_mode))
 		return tp_fail(err, TP_ESTATE, "%s exists and is no socket", path);
-	probe = unix_socket(path, SOCK_NONBLOCK, &addr, err);
+	probe = unix_socket(path, type, &addr, err);
 	if (probe < 0)
 		return false;
 	/* EAGAIN: there is a listener, and its queue is full. */
@@ -169,13 +170,13 @@ static bool unlink_stale(const char *path, struct tp_error *err)
 	return true;
 }
 
-int tp_listen_unix(const char *path, mode_t mode, struct tp_error *err)
+static int listen_unix(const char *path, int type, mode_t mode, struct tp_error *err)
 {
 	tp_autoclose int fd = -1;
 	struct sockaddr_un addr;
 
-	fd = unix_socket(path, SOCK_NONBLOCK, &addr, err);
-	if (fd < 0 || !unlink_stale(path, err))
+	fd = unix_socket(path, type, &addr, err);
+	if (fd < 0 || !unlink_stale(path, type, err))
 		return -1;
 	/*
 	 * On Linux the file is born with the socket's mode less the umask: never wider than asked,
@@ -193,13 +194,23 @@ int tp_listen_unix(const char *path, mode_t mode, struct tp_error *err)
 	return TP_STEAL_FD(fd);
 }
 
-int tp_connect_unix(const char *path, bool nonblock, struct tp_error *err)
+int tp_listen_unix(const char *path, mode_t mode, struct tp_error *err)
+{
+	return listen_unix(path, SOCK_STREAM | SOCK_NONBLOCK, mode, err);
+}
+
+int tp_listen_packets(const char *path, mode_t mode, struct tp_error *err)
+{
+	return listen_unix(path, SOCK_SEQPACKET | SOCK_NONBLOCK, mode, err);
+}
+
+static int connect_unix(const char *path, int type, struct tp_error *err)
 {
 	tp_autoclose int fd = -1;
 	struct sockaddr_un addr;
 	int rc;
 
-	fd = unix_socket(path, nonblock ? SOCK_NONBLOCK : 0, &addr, err);
+	fd = unix_socket(path, type, &addr, err);
 	if (fd < 0)
 		return -1;
 	do {
@@ -210,6 +221,16 @@ int tp_connect_unix(const char *path, bool nonblock, struct tp_error *err)
 		return -1;
 	}
 	return TP_STEAL_FD(fd);
+}
+
+int tp_connect_unix(const char *path, bool nonblock, struct tp_error *err)
+{
+	return connect_unix(path, SOCK_STREAM | (nonblock ? SOCK_NONBLOCK : 0), err);
+}
+
+int tp_connect_packets(const char *path, struct tp_error *err)
+{
+	return connect_unix(path, SOCK_SEQPACKET | SOCK_NONBLOCK, err);
 }
 
 bool tp_set_nonblock(int fd, bool on)

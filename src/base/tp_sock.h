@@ -23,6 +23,9 @@ bool tp_sock_path_ok(const char *path, struct tp_error *err);	/* fits sun_path *
 /* Non-blocking stream sockets, CLOEXEC. listen: unlinks a stale socket first, mode given. */
 int tp_listen_unix(const char *path, mode_t mode, struct tp_error *err);
 int tp_connect_unix(const char *path, bool nonblock, struct tp_error *err);
+/* The same with sockets that keep messages apart (SOCK_SEQPACKET), non-blocking. */
+int tp_listen_packets(const char *path, mode_t mode, struct tp_error *err);
+int tp_connect_packets(const char *path, struct tp_error *err);
 bool tp_set_nonblock(int fd, bool on);
 /* SO_PEERCRED with all groups where the kernel gives them (SO_PEERGROUPS). */
 struct tp_peer { pid_t pid; uid_t uid; gid_t gid; gid_t groups[64]; size_t ngroups; };

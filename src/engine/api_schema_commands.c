@@ -27,8 +27,10 @@ const struct api_member api_operation_args[] = {
 	OPTIONAL("image", "image-id", "this image (default: the VM's hibernation image)"), \
 	OPTIONAL("keep", "bool", "keep the image when the VM is whole (default: the spec's)"), \
 	OPTIONAL("allow", "[RestoreAllowance]", "what would otherwise refuse the image"), \
-	OPTIONAL("until", "RestoreUntil", "when the operation ends for waiters (default running); " \
-		 "an eager restore is whole when it runs, so both are the same"), \
+	OPTIONAL("until", "RestoreUntil", "when the operation ends for waiters (default running): when the guest " \
+		 "runs, or when all its memory is in; an eager restore is whole when it runs"), \
+	OPTIONAL("bandwidth", "size", "bytes a second at which a lazy restore reads what the guest has not asked " \
+		 "for (default 0: no limit)"), \
 	OPTIONAL("clock", "ClockMode", "the guest's clock after the restore (default: the spec's)")
 
 const struct api_command api_commands[] = {

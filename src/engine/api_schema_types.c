@@ -17,8 +17,10 @@ const struct api_type api_types_args[] = {
 			 VALUE("boot", "boot; of a hibernated VM only with discard-image"),
 			 VALUE("restore", "restore, or fail")) },
 	{ .name = "RestoreMode", .kind = API_ENUM, .doc = "How memory comes back.",
-	  .members = ROW(VALUE("auto", "the fastest way that is possible"),
-			 VALUE("eager", "all memory before the guest runs")) },
+	  .members = ROW(VALUE("auto", "lazy where that is possible and the image is large enough to be worth it, else eager"),
+			 VALUE("eager", "all memory before the guest runs"),
+			 VALUE("lazy", "the guest runs at once, its memory comes when it is touched and meanwhile; eager, "
+			       "with a warning, where this host or QEMU cannot do that")) },
 	{ .name = "RestoreUntil", .kind = API_ENUM, .doc = "When a restore ends for waiters.",
 	  .members = ROW(VALUE("running", "when the guest runs"), VALUE("whole", "when all its memory is there")) },
 	{ .name = "RestoreAllowance", .kind = API_ENUM, .doc = "What a restore accepts; each leaves a warning.",

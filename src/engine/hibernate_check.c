@@ -127,7 +127,8 @@ static void check_migrate(struct op *op, const json_t *seen, json_t *blockers)
 		blocker_add(blockers, "Blocked", json_pack("{s:O}", "reason", reason),
 			    "VM %s cannot be saved now: %s", op_vm_name(op), json_string_value(reason));
 	mig_info_parse(reply, &info);
-	if (!mig_phase_over(info.phase))
+	/* Its own memory is still coming in: that is waited for (step whole). */
+	if (!mig_phase_over(info.phase) && !op_vm_of(op)->prefetch)
 		blocker_add(blockers, "Blocked", json_pack("{s:s}", "migration", info.status),
 			    "VM %s has a migration that torpor did not start (%s)", op_vm_name(op), info.status);
 }

@@ -436,13 +436,54 @@ struct mover *mover_start(const struct mover_context *ctx, json_t *request_owned
 	return NULL;
 }
 
-bool mover_send(struct mover *m, json_t *message_owned, struct tp_error *err)
+struct mover *mover_adopt(const struct mover_context *ctx, const struct tp_proc *proc, const char *socket_path,
+			  const char *vm, const struct mover_ops *ops, void *arg, struct tp_error *err)
+{
+	tp_autojson json_t *request = json_pack("{s:s, s:s}", "job", "page-server", "vm", vm);
+	struct mover *m = make(ctx, request, ops, arg);
+
+	if (!m) {
+		tp_fail_nomem(err);
+		return NULL;
+	}
+	m->pid = proc->pid;
+	m->pidfd = tp_proc_open(proc);
+	if (m->pidfd < 0)
+		tp_fail_sys(err, errno, "look at the page server (pid %d)", (int)proc->pid);
+	else
+		m->sock = tp_connect_packets(socket_path, err);
+	if (m->sock >= 0) {
+		watch(m);
+		return m;
+	}
+	tp_close(&m->pidfd);
+	free(m);
+	return NULL;
+}
+
+static bool send_with(struct mover *m, json_t *message_owned, const int *fd, struct tp_error *err)
 {
 	tp_autojson json_t *message = message_owned;
 
 	if (m->sock < 0)
 		return tp_fail(err, TP_ESTATE, "the mover's connection has ended");
-	return send_message(m->sock, message, NULL, 0, err);
+	return send_message(m->sock, message, fd, fd ? 1 : 0, err);
+}
+
+bool mover_send(struct mover *m, json_t *message_owned, struct tp_error *err)
+{
+	return send_with(m, message_owned, NULL, err);
+}
+
+bool mover_send_fd(struct mover *m, json_t *message_owned, int fd, struct tp_error *err)
+{
+	return send_with(m, message_owned, &fd, err);
+}
+
+void mover_hand_over(struct mover *m, const struct mover_ops *ops, void *arg)
+{
+	m->ops = ops;
+	m->arg = arg;
 }
 
 void mover_kill(struct mover *m, int sig)

@@ -42,7 +42,16 @@ void mover_context_close(struct mover_context *ctx);
 /* request is taken; fds (named in request["fds"]) are taken and closed here after sending. */
 struct mover *mover_start(const struct mover_context *ctx, json_t *request_owned, int *fds, size_t nfds,
 			  const struct mover_ops *ops, void *arg, struct tp_error *err);
+/*
+ * Takes up a page server that an earlier engine started: connects at its socket (journal.md 6). It is
+ * nobody's child: its status is unknown, nor has it a stderr to be quoted.
+ */
+struct mover *mover_adopt(const struct mover_context *ctx, const struct tp_proc *proc, const char *socket_path,
+			  const char *vm, const struct mover_ops *ops, void *arg, struct tp_error *err);
 bool mover_send(struct mover *m, json_t *message_owned, struct tp_error *err);
+bool mover_send_fd(struct mover *m, json_t *message_owned, int fd, struct tp_error *err);	/* fd: borrowed */
+/* Another owner is told from now on. */
+void mover_hand_over(struct mover *m, const struct mover_ops *ops, void *arg);
 void mover_kill(struct mover *m, int sig);	/* ended() follows */
 /* Gives the process up: no callbacks any more; a data job ends with its control socket. */
 void mover_free(struct mover *m);

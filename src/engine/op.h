@@ -130,6 +130,7 @@ struct op_ports {
 	bool (*mover_send)(struct op *op, json_t *message_owned, struct tp_error *err);
 	void (*mover_kill)(struct op *op);	/* SIGKILL; OP_MOVER "end" follows; none running: nothing */
 	bool (*mover_alive)(struct op *op);
+	void (*mover_give)(struct op *op);	/* a page server: it belongs to the VM from now on */
 	bool (*qemu_alive)(struct op *op);
 	/* Appends a record; with sync the answer comes by op_deliver_journal after fdatasync. */
 	bool (*journal)(struct op *op, const char *record, json_t *fields_owned, bool sync,
@@ -230,6 +231,8 @@ void op_mover_kill(struct op *op);
  */
 const json_t *op_mover_said(const struct op *op, const char *name);
 bool op_mover_alive(struct op *op);
+/* Past the commit: the mover serves the VM on; its words and its end are not this operation's any more. */
+void op_mover_give(struct op *op);
 bool op_qemu_alive(struct op *op);
 enum op_verdict op_sleep(struct op *op, double seconds);	/* then OP_TICK */
 bool op_replied(const struct op_event *ev, enum qmp_cmd cmd);	/* OP_REPLY to cmd, not refused */

@@ -203,6 +203,12 @@ bool op_mover_alive(struct op *op)
 	return op->ports->mover_alive(op);
 }
 
+void op_mover_give(struct op *op)
+{
+	op->held &= ~(unsigned)OP_RES_MOVER;
+	op->ports->mover_give(op);
+}
+
 bool op_qemu_alive(struct op *op)
 {
 	return op->ports->qemu_alive(op);

@@ -15,6 +15,7 @@
 #include "base/tp_time.h"
 #include "engine/op_journal.h"
 #include "engine/ops_priv.h"
+#include "engine/prefetch.h"
 #include "engine/restorable.h"
 #include "engine/retain.h"
 #include "engine/standing.h"
@@ -117,6 +118,9 @@ void ops_tell(struct torpor *t, const char *id, const json_t *record)
 {
 	struct op_waiter *w = t->ops->waiters;
 
+	/* A restore that is waited for until the VM is whole goes on beside its VM. */
+	if (strcmp(tp_json_str(record, "status"), "running") == 0)
+		return;
 	while (w) {
 		struct op_waiter *next = w->next;
 
@@ -163,117 +167,6 @@ bool ops_wait(struct api_call *call, const char *id, double limit)
 bool ops_wait_result(struct api_call *call, const char *id)
 {
 	return wait_for(call, id, 0, false);
-}
-
-/* --- memory --- */
-
-static bool record_is_of(const json_t *record, const char *vm)
-{
-	const char *name = tp_json_str(record, "vm");
-
-	return name && strcmp(name, vm) == 0;
-}
-
-static bool expired(const json_t *record)
-{
-	uint64_t ended;
-	const char *text = tp_json_str(record, "ended");
-
-	return !text || !tp_time_parse(text, &ended) ||
-	       tp_now_us() - ended > OPS_KEEP_FAILED_DAYS * 86400ull * 1000000;
-}
-
-/* Of one VM's records the newest few are kept, and failures that are fresh. */
-static void forget_older(json_t *ended, const char *vm)
-{
-	size_t newer = 0;
-
-	for (size_t i = json_array_size(ended); i > 0; i--) {
-		const json_t *record = json_array_get(ended, i - 1);
-
-		if (!record_is_of(record, vm) || newer++ < OPS_KEEP_VM)
-			continue;
-		if (strcmp(tp_json_str(record, "status"), "succeeded") == 0 || expired(record))
-			json_array_remove(ended, i - 1);
-	}
-}
-
-static bool record_whole(const json_t *record)
-{
-	return tp_json_str(record, "id") && tp_json_str(record, "vm") && tp_json_str(record, "kind") &&
-	       tp_json_str(record, "status");
-}
-
-static void keep_record(struct ops *ops, json_t *record)
-{
-	if (!record_whole(record) || json_array_append(ops->ended, record))
-		return;
-	forget_older(ops->ended, tp_json_str(record, "vm"));
-	while (json_array_size(ops->ended) > OPS_KEEP_ALL)
-		json_array_remove(ops->ended, 0);
-}
-
-/* On the worker, from the file itself: what other jobs appended before is in it. */
-static bool shorten_run(void *arg, struct tp_error *err)
-{
-	struct torpor *t = arg;
-	tp_autojson json_t *records = state_ops_read(t->state, err);
-
-	while (json_array_size(records) > OPS_KEEP_ALL)
-		json_array_remove(records, 0);
-	return records && state_ops_rewrite(t->state, records, err);
-}
-
-static void shorten_done(void *arg, const struct tp_error *err)
-{
-	struct torpor *t = arg;
-
-	if (err && err->code != TP_ECANCELLED)
-		tp_warn("ops.log cannot be shortened: %s", err->text);
-	t->ops->logged = OPS_KEEP_ALL;
-	t->ops->shortening = false;
-}
-
-void ops_remember(struct torpor *t, json_t *record_owned)
-{
-	struct ops *ops = t->ops;
-
-	keep_record(ops, record_owned);
-	json_decref(record_owned);
-	if (++ops->logged > 2 * OPS_KEEP_ALL && !ops->shortening)
-		ops->shortening = io_worker_submit(t->worker, shorten_run, shorten_done, t, NULL);
-}
-
-struct append {
-	struct state_dir *state;
-	json_t *record;
-};
-
-static bool append_run(void *arg, struct tp_error *err)
-{
-	struct append *a = arg;
-
-	return state_ops_append(a->state, a->record, err);
-}
-
-static void append_done(void *arg, const struct tp_error *err)
-{
-	struct append *a = arg;
-
-	(void)err;	/* only memory of what was */
-	json_decref(a->record);
-	free(a);
-}
-
-void ops_append(struct torpor *t, const json_t *record)
-{
-	struct append *a = calloc(1, sizeof(*a));
-
-	if (!a)
-		return;
-	*a = (struct append){ .state = t->state, .record = json_deep_copy(record) };
-	if (!io_worker_submit(t->worker, append_run, append_done, a, NULL))
-		append_done(a, NULL);
 }
 
 /* --- numbers --- */
@@ -356,7 +249,7 @@ struct ops *ops_new(struct torpor *t, struct tp_error *err)
 		ops->reserved = ops->next_number;
 	}
 	json_array_foreach(records, i, record)
-		keep_record(ops, record);
+		ops_keep(ops, record);
 	ops->logged = json_array_size(records);
 	return ops;
 }
@@ -560,6 +453,7 @@ void ops_run_done(struct op_run *r)
 	tp_info("vm=%s op=%s %s %s", vm->name, op_id(r->op), r->plan->kind, status);
 	vm->op = NULL;
 	tp_close(&vm->journal_fd);
+	prefetch_shape_record(vm, record);
 	ops_remember(t, json_incref(record));
 	pools_op_ended(t->pools, op_res(r->op));
 	/* What it had left at the start was its own until now. */
@@ -572,6 +466,7 @@ void ops_run_done(struct op_run *r)
 	retain_vm(vm);
 	ops_event(t, record, false);
 	ops_tell(t, tp_json_str(record, "id"), record);
+	prefetch_op_ended(vm);
 	if (strcmp(status, "stuck") != 0)
 		ops_next(vm);
 	if (t->closing && !ops_running(t))

@@ -18,6 +18,7 @@
 #include "base/tp_time.h"
 #include "engine/op_journal.h"
 #include "engine/ops_priv.h"
+#include "engine/prefetch.h"
 #include "engine/recover.h"
 #include "engine/vm_runtime.h"
 
@@ -259,6 +260,14 @@ static bool port_mover_alive(struct op *op)
 	return run_of(op)->mover != NULL;
 }
 
+static void port_mover_give(struct op *op)
+{
+	struct op_run *r = run_of(op);
+
+	if (r->mover)
+		prefetch_take(r->vm, TP_STEAL(r->mover));
+}
+
 /* --- journal --- */
 
 static bool journal_run(void *arg, struct tp_error *err)
@@ -421,6 +430,7 @@ static void end_run(struct op_run *r)
 				      .dirfd = fcntl(r->vm->dirfd, F_DUPFD_CLOEXEC, 3),
 				      .journal = fcntl(r->vm->journal_fd, F_DUPFD_CLOEXEC, 3),
 				      .rest = json_deep_copy(r->vm->rest), .record = op_record(r->op) };
+		prefetch_shape_record(r->vm, e->record);
 		r->vm->rest_dirty = false;
 		if (io_worker_submit(r->t->worker, ending_run, ending_done, e, &err))
 			return;
@@ -458,7 +468,7 @@ static void port_ended(struct op *op)
 const struct op_ports ops_real_ports = {
 	.qmp = port_qmp, .agent = port_agent, .vm = port_vm, .io = port_io,
 	.mover_start = port_mover_start, .mover_send = port_mover_send, .mover_kill = port_mover_kill,
-	.mover_alive = port_mover_alive, .qemu_alive = port_qemu_alive, .journal = port_journal,
+	.mover_alive = port_mover_alive, .mover_give = port_mover_give, .qemu_alive = port_qemu_alive, .journal = port_journal,
 	.forget = port_forget, .timer = port_timer, .now = port_now, .changed = port_changed,
 	.ended = port_ended,
 };

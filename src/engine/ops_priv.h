@@ -71,6 +71,7 @@ bool ops_run_alive(struct torpor *t, const struct op *op);
 /* The end was written: remembers the record, tells who waits, frees the VM. */
 void ops_run_done(struct op_run *r);
 void ops_remember(struct torpor *t, json_t *record_owned);
+void ops_keep(struct ops *ops, json_t *record);	/* in memory only; in the place of an earlier one of that id */
 /* ops.log gets it, soon. */
 void ops_append(struct torpor *t, const json_t *record);
 bool ops_next_number(struct torpor *t, uint64_t *number, struct tp_error *err);

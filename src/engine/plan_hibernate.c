@@ -25,6 +25,7 @@
 #include "engine/guest_disks.h"
 #include "engine/hibernate.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/room.h"
 #include "engine/spec.h"
 #include "engine/standing.h"
@@ -502,6 +503,7 @@ static enum op_verdict drop_former(struct op *op, const struct op_event *ev)
 static const struct op_step steps[] = {
 	{ .name = "preflight", .phase = "Preparing", .run = hibernate_preflight, .limit = 30,
 	  .flags = OPF_QEMU },
+	{ .name = "whole", .run = prefetch_whole, .undo = prefetch_whole_undo, .limit = 60, .flags = OPF_QEMU },
 	{ .name = "create-image", .run = create_image, .undo = create_image_undo, .limit = 60,
 	  .undo_limit = 60 },
 	/* Synced: an image that has its manifest, but no commit, must have its journal after a power cut. */

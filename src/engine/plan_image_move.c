@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "engine/left_behind.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/restorable.h"
 #include "engine/retain.h"
 #include "engine/steps.h"
@@ -458,6 +459,7 @@ static void ended(struct op *op)
 
 static const struct op_step steps[] = {
 	{ .name = "preflight", .phase = "Preparing", .run = preflight, .limit = 60, .expects = WITHOUT_QEMU },
+	{ .name = "whole", .run = prefetch_whole, .undo = prefetch_whole_undo, .limit = 60, .expects = WITHOUT_QEMU },
 	{ .name = "create-copy", .run = create_copy, .undo = create_copy_undo, .limit = 60, .undo_limit = 60,
 	  .expects = WITHOUT_QEMU },
 	{ .name = "copy", .phase = "Copying", .run = copy, .undo = copy_undo, .limit = SILENCE,

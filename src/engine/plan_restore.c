@@ -33,7 +33,6 @@
 #include "migration/mover_proto.h"
 #include "storage/fingerprint.h"
 
-#define LOAD_FD "torpor-load"
 #define POLL_EVERY 0.2		/* seconds */
 #define MOVER_WORD 2.0		/* seconds that the mover has after QEMU failed */
 
@@ -80,7 +79,8 @@ static enum op_verdict launch(struct op *op, const struct op_event *ev)
 		tp_json_set(launched, "generation", json_incref(json_object_get(r->manifest, "generation")));
 		vm_rest_set(vm, "launched", launched);
 	}
-	return qemu_launch(op, ev, true, r->manifest);
+	return qemu_launch(op, ev, &(struct qemu_launch_how){ .incoming = true, .manifest = r->manifest,
+							     .uffd = r->hand_over });
 }
 
 static enum op_verdict connect_incoming(struct op *op, const struct op_event *ev)
@@ -104,10 +104,11 @@ static enum op_verdict load_prepare(struct op *op, const struct op_event *ev)
 {
 	static const char *const late[] = { "events", "late-block-activate", NULL };
 	static const char *const early[] = { "events", NULL };
+	static const char *const lazy[] = { "events", "late-block-activate", "postcopy-ram", NULL };
 	struct restore *r = op_data(op);
 
-	r->hold = restore_stays_paused(op) && !op_vm_of(op)->qemu->features.set_active;
-	return migration_prepare(op, ev, r->hold ? early : late);
+	r->hold = (r->lazy || restore_stays_paused(op)) && !op_vm_of(op)->qemu->features.set_active;
+	return migration_prepare(op, ev, r->lazy ? lazy : r->hold ? early : late);
 }
 
 static enum op_verdict start_mover(struct op *op)
@@ -124,9 +125,9 @@ static enum op_verdict start_mover(struct op *op)
 					    "threads", 0, "hold", r->hold), fds, 2);
 }
 
-static enum op_verdict incoming(struct op *op)
+enum op_verdict restore_incoming(struct op *op)
 {
-	json_t *args = json_pack("{s:s}", "uri", "fd:" LOAD_FD);
+	json_t *args = json_pack("{s:s}", "uri", "fd:" RESTORE_LOAD_FD);
 
 	if (op_vm_of(op)->qemu->features.exit_on_error)
 		tp_json_set(args, "exit-on-error", json_false());
@@ -140,7 +141,7 @@ static enum op_verdict qemu_failed(struct op *op, const struct mig_info *info)
 }
 
 /* QEMU fails when the mover closes the stream: the mover, which says why, is a little later. */
-static enum op_verdict await_mover(struct op *op, const struct mig_info *info)
+enum op_verdict restore_await_mover(struct op *op, const struct mig_info *info)
 {
 	struct restore *r = op_data(op);
 
@@ -154,7 +155,7 @@ static enum op_verdict await_mover(struct op *op, const struct mig_info *info)
 }
 
 /* A damage is the image's, wherever it is: named with the place. */
-static enum op_verdict load_failed(struct op *op, const json_t *said)
+enum op_verdict restore_load_failed(struct op *op, const json_t *said)
 {
 	const char *id = tp_json_str(restore_image(op), "id"), *where = tp_json_str(said, "where");
 	struct restore *r = op_data(op);
@@ -175,9 +176,9 @@ static enum op_verdict on_load_mover(struct op *op, const struct op_event *ev)
 	struct restore *r = op_data(op);
 
 	if (strcmp(ev->name, "hello") == 0)
-		return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", LOAD_FD), &r->qemu_end, 0, 0);
+		return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", RESTORE_LOAD_FD), &r->qemu_end, 0, 0);
 	if (strcmp(ev->name, "error") == 0)
-		return load_failed(op, ev->data);
+		return restore_load_failed(op, ev->data);
 	mover_progress(op, ev);
 	if (strcmp(ev->name, "held") == 0)
 		return OP_NEXT;
@@ -193,7 +194,7 @@ static enum op_verdict on_load_reply(struct op *op, const struct op_event *ev)
 	struct mig_info info;
 
 	if (op_replied(ev, QMP_GETFD))
-		return incoming(op);
+		return restore_incoming(op);
 	if (op_replied(ev, QMP_MIGRATE_INCOMING))
 		return op_sleep(op, POLL_EVERY);
 	if (op_replied(ev, QMP_QUERY_STATUS)) {
@@ -207,7 +208,7 @@ static enum op_verdict on_load_reply(struct op *op, const struct op_event *ev)
 		return OP_WAIT;
 	mig_info_parse(ev->data, &info);
 	if (info.phase == MIG_FAILED || info.phase == MIG_CANCELLED)
-		return await_mover(op, &info);
+		return restore_await_mover(op, &info);
 	return info.phase == MIG_COMPLETED ? op_qmp(op, QMP_QUERY_STATUS, NULL) : op_sleep(op, POLL_EVERY);
 }
 
@@ -222,8 +223,15 @@ static enum op_verdict wait_loaded(struct op *op, const struct op_event *ev)
 	return OP_WAIT;
 }
 
+static enum op_verdict serve(struct op *op, const struct op_event *ev)
+{
+	return ((struct restore *)op_data(op))->lazy ? restore_serve(op, ev) : OP_NEXT;
+}
+
 static enum op_verdict load(struct op *op, const struct op_event *ev)
 {
+	if (((struct restore *)op_data(op))->lazy)
+		return OP_NEXT;
 	return ev->type == OP_ENTER ? start_mover(op) : wait_loaded(op, ev);
 }
 
@@ -305,6 +313,8 @@ static enum op_verdict release_held(struct op *op, const struct op_event *ev)
 
 	if (!r->hold)
 		return OP_NEXT;
+	if (r->lazy)
+		return restore_release_package(op, ev);
 	if (ev->type != OP_ENTER)
 		return wait_loaded(op, ev);
 	if (op_mover_send(op, json_pack("{s:{}}", "finish")) == OP_FAIL)
@@ -372,6 +382,7 @@ static enum op_verdict ran(struct op *op, const struct op_event *ev)
 	vm_rest_set(vm, "ran", json_boolean(!paused));
 	vm_rest_set(vm, "guest-ran", json_boolean(!paused));
 	vm_rest_set(vm, "paused-by", paused ? json_string("restored-paused") : NULL);
+	restore_note_prefetch(op);
 	if (!op_note(op, "ran", json_boolean(!paused)))
 		return OP_FAIL;
 	in = mark(op, !paused);
@@ -440,7 +451,9 @@ static const struct op_step steps[] = {
 	  .undo_limit = 30 },
 	{ .name = "connect", .run = connect_incoming, .limit = 30, .flags = OPF_QEMU },
 	{ .name = "check-cpu", .run = restore_check_cpu, .limit = 20, .flags = OPF_QEMU },
-	{ .name = "load-prepare", .phase = "Loading", .run = load_prepare, .limit = 10, .flags = OPF_QEMU },
+	{ .name = "lazy-possible", .phase = "Loading", .run = restore_lazy_possible, .limit = 10, .flags = OPF_QEMU },
+	{ .name = "load-prepare", .run = load_prepare, .limit = 10, .flags = OPF_QEMU },
+	{ .name = "serve", .run = serve, .undo = load_undo, .limit = 60, .undo_limit = 20 },
 	{ .name = "load", .run = load, .undo = load_undo, .limit = 60, .undo_limit = 20 },
 	{ .name = "compare", .run = restore_compare, .limit = 120 },
 	{ .name = "consume", .phase = "Resuming", .run = consume, .undo = consume_undo, .limit = 60,
@@ -451,6 +464,7 @@ static const struct op_step steps[] = {
 	{ .name = "refingerprint", .run = refingerprint, .limit = 60 },
 	{ .name = "hook-before-run", .run = hook_before_run, .limit = 3600, .flags = OPF_QEMU },
 	{ .name = "ran", .run = ran, .undo = ran_undo, .limit = 60, .flags = OPF_COMMIT },
+	{ .name = "hand-over", .run = restore_hand_over, .limit = 30, .flags = OPF_QEMU, .expects = OP_RES_MOVER },
 	{ .name = "run", .run = run, .limit = 30, .flags = OPF_QEMU },
 	{ .name = "announce", .run = announce, .limit = 10, .flags = OPF_QEMU },
 	{ .name = "clock", .run = restore_clock, .limit = 20, .flags = OPF_QEMU },

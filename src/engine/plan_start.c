@@ -65,7 +65,7 @@ static enum op_verdict launch(struct op *op, const struct op_event *ev)
 
 	if (ev->type == OP_ENTER)
 		vm_rest_set(vm, "launched", launch_record(vm));
-	return qemu_launch(op, ev, false, NULL);
+	return qemu_launch(op, ev, NULL);
 }
 
 /* --- record: from here on the VM has run --- */

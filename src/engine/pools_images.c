@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/left_behind.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/vm_image.h"
@@ -310,7 +311,7 @@ static bool in_use(struct torpor *t, const char *id)
 			return true;
 		const char *used = vm_image_worked_with(vm);
 
-		if (used && strcmp(used, id) == 0)
+		if ((used && strcmp(used, id) == 0) || prefetch_uses(vm, id))
 			return true;
 	}
 	return false;

@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/op_journal.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 #include "engine/vm_hooks.h"
@@ -106,6 +107,7 @@ static void process_gone(struct vm *vm)
 	bool was_there = json_object_get(vm->rest, "qemu") ||
 			 (vm->op && json_object_get(op_res(vm->op), "qemu"));
 
+	prefetch_over(vm);
 	/* A restore's own end decides what the VM is. */
 	if (!vm->op || strcmp(op_plan_of(vm->op)->kind, "restore") != 0)
 		recover_gone(vm);
@@ -204,6 +206,9 @@ void recover_vm(struct vm *vm)
 	vm->undecided = found == UNKNOWN;
 	switch (found) {
 	case FOUND:
+		/* A restore that is undone ends its server itself. */
+		if (!vm->op || op_committed(vm->op))
+			prefetch_adopt(vm);
 		break;		/* recover_settled() comes from the monitor, the process or the silence */
 	case UNKNOWN:
 		tp_err("vm=%s it cannot be looked at whether its QEMU runs: trying again later", vm->name);

@@ -348,7 +348,8 @@ enum op_verdict restore_verify(struct op *op, const struct op_event *ev)
 	r->manifest = json_incref(json_object_get(out, "manifest"));
 	r->image_fd = TP_STEAL_FD(job_of(ev)->fd);
 	tell_disks(op, json_object_get(out, "disks"));
-	op_result(op, "estimate", json_pack("{s:O, s:f, s:i}", "bytes", json_object_get(r->manifest, "bytes"),
+	restore_choose_mode(op);
+	op_result(op, "estimate", json_pack("{s:s, s:O, s:f, s:i}", "mode", r->lazy ? "lazy" : "eager", "bytes", json_object_get(r->manifest, "bytes"),
 			"seconds", 0.5 + json_number_value(json_object_get(r->manifest, "raw-bytes")) / 600e6,
 			"pause", 0));
 	if (!op_note(op, "keep", json_boolean(takes_keep(op, r))))
@@ -489,7 +490,8 @@ enum op_verdict restore_delete(struct op *op, const struct op_event *ev)
 	struct vm *vm = op_vm_of(op);
 
 	if (ev->type == OP_ENTER) {
-		if (!restore_runs(op) || tp_json_bool(op_res(op), "keep", false))
+		/* What is read still goes when all is in (prefetch.c). */
+		if (!restore_runs(op) || tp_json_bool(op_res(op), "keep", false) || vm->prefetch)
 			return OP_NEXT;
 		/* It may never have run: what its memory was can be had again by "allow reused-image". */
 		if (!op_qemu_alive(op)) {
@@ -518,10 +520,11 @@ static void succeeded(struct op *op)
 		vm_image_forget(vm);
 	op_result(op, "state", json_string(runs ? "running" : "paused"));
 	op_result(op, "image", json_incref(json_object_get(restore_image(op), "id")));
-	op_result(op, "mode", json_string("eager"));
+	op_result(op, "mode", json_string(r->lazy || vm->prefetch ? "lazy" : "eager"));
 	if (r->running > 0)
 		op_result(op, "running", json_real(r->running - r->started));
-	op_result(op, "whole", json_real(op_now(op) - r->started));
+	if (!vm->prefetch)
+		op_result(op, "whole", json_real((r->whole > 0 ? r->whole : op_now(op)) - r->started));
 }
 
 void restore_give_back_rest(struct op *op)
@@ -541,6 +544,7 @@ void restore_give_back_rest(struct op *op)
 	vm_rest_set(vm, "ran", NULL);
 	vm_rest_set(vm, "keep", NULL);
 	vm_rest_set(vm, "paused-by", NULL);
+	vm_rest_set(vm, "prefetch", NULL);
 }
 
 /*

@@ -15,6 +15,10 @@ struct restore {
 	double started, running;	/* monotonic */
 	bool hold;			/* the mover keeps the last bytes back until the commit */
 	bool mover_done;
+	bool lazy;			/* by a page server; false once that has proved impossible */
+	bool hand_over;			/* QEMU gets the device for userfaultfd */
+	bool server_ready, released;	/* the page server has all it needs; it was told to send the package */
+	double whole;			/* monotonic; 0: not known here */
 	struct mig_info failed;		/* QEMU's word on a load that failed; the mover may know why */
 	double failed_at;		/* monotonic; 0: it has not */
 	json_t *damage;			/* the outcome to be put beside the image; NULL: none was found */
@@ -31,6 +35,18 @@ enum op_verdict restore_compare(struct op *op, const struct op_event *ev);	/* fi
 enum op_verdict restore_check_cpu(struct op *op, const struct op_event *ev);
 enum op_verdict restore_clock(struct op *op, const struct op_event *ev);
 enum op_verdict restore_delete(struct op *op, const struct op_event *ev);
+/* The load, for both ways. */
+#define RESTORE_LOAD_FD "torpor-load"
+enum op_verdict restore_incoming(struct op *op);		/* migrate-incoming of that descriptor */
+enum op_verdict restore_load_failed(struct op *op, const json_t *said);	/* by the mover's word */
+enum op_verdict restore_await_mover(struct op *op, const struct mig_info *info);
+/* restore_lazy.c: the mode, once the manifest is read; then steps, or their bodies. */
+void restore_choose_mode(struct op *op);
+enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev);
+enum op_verdict restore_serve(struct op *op, const struct op_event *ev);
+enum op_verdict restore_release_package(struct op *op, const struct op_event *ev);
+void restore_note_prefetch(struct op *op);	/* rest "prefetch", of a lazy restore */
+enum op_verdict restore_hand_over(struct op *op, const struct op_event *ev);
 json_t *restore_unconsume_job(struct op *op);	/* new */
 /* The load met damage; kept beside the image at the restore's end, when nothing works with it any more. */
 void restore_damaged(struct op *op, const char *what);

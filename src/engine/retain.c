@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/ops.h"
 #include "engine/pool_job.h"
+#include "engine/prefetch.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 #include "engine/vm_image.h"
@@ -79,7 +80,7 @@ static bool used(struct torpor *t, const char *id)
 		const char *own = vm_image_id(vm);
 		const char *by_op = vm_image_worked_with(vm);
 
-		if ((own && strcmp(own, id) == 0) || (by_op && strcmp(by_op, id) == 0))
+		if ((own && strcmp(own, id) == 0) || (by_op && strcmp(by_op, id) == 0) || prefetch_uses(vm, id))
 			return true;
 	}
 	return false;

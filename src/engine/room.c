@@ -35,6 +35,23 @@ bool room_ramblocks(const char *text, uint64_t *ram, unsigned *blocks)
 	return *blocks != 0;
 }
 
+/* "pc.ram    4 KiB  0x0000000000000000 ..." */
+bool room_other_pages(const char *text, uint64_t page, char *block, size_t size, uint64_t *bytes)
+{
+	for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		char name[256], number[24], unit[8], with_unit[40];
+
+		if (sscanf(line, " %255s %23s %7s 0x", name, number, unit) != 3)
+			continue;
+		snprintf(with_unit, sizeof(with_unit), "%s%s", number, unit);
+		if (!tp_size_parse(with_unit, bytes) || *bytes == page)
+			continue;
+		snprintf(block, size, "%s", name);
+		return true;
+	}
+	return false;
+}
+
 void room_ram_is(struct vm *vm, uint64_t ram, unsigned blocks)
 {
 	tp_autojson json_t *now = json_pack("{s:I, s:i, s:I}", "bytes", (json_int_t)ram, "blocks", (int)blocks,

@@ -25,6 +25,8 @@ struct room_size {
 bool room_size(const struct vm *vm, struct room_size *size);
 /* QEMU's "info ramblock": the used lengths' sum. False: nothing in it is a RAM block. */
 bool room_ramblocks(const char *text, uint64_t *ram, unsigned *blocks);
+/* The first block whose host pages are not of this size, and theirs. */
+bool room_other_pages(const char *text, uint64_t page, char *block, size_t size, uint64_t *bytes);
 /* QEMU said so just now; kept for as long as the VM has this spec. */
 void room_ram_is(struct vm *vm, uint64_t ram, unsigned blocks);
 

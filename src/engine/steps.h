@@ -21,8 +21,12 @@ enum op_verdict hook_prepare_undo(struct op *op, const struct op_event *ev);
 enum op_verdict hook_before_run(struct op *op, const struct op_event *ev);
 enum op_verdict qemu_launch_undo(struct op *op, const struct op_event *ev);	/* kill, reaped */
 enum op_verdict qemu_connect(struct op *op, const struct op_event *ev);
-/* Body of a launch step: args of op_vm("launch"); notes the process, holds it. */
-enum op_verdict qemu_launch(struct op *op, const struct op_event *ev, bool incoming, const json_t *manifest);
+/* Body of a launch step: args of op_vm("launch"), NULL: to boot; notes the process, holds it. */
+struct qemu_launch_how {
+	bool incoming, uffd;
+	const json_t *manifest;
+};
+enum op_verdict qemu_launch(struct op *op, const struct op_event *ev, const struct qemu_launch_how *how);
 /* What the machine looks like right after its start: machine type, devices; into rest "launched". */
 enum op_verdict machine_identify(struct op *op, const struct op_event *ev);
 json_t *machine_device_names(const json_t *qom_list);	/* new: the children in a qom-list reply */

@@ -45,11 +45,15 @@ enum op_verdict hook_before_run(struct op *op, const struct op_event *ev)
 	return ev->type == OP_VM ? OP_NEXT : OP_WAIT;
 }
 
-enum op_verdict qemu_launch(struct op *op, const struct op_event *ev, bool incoming, const json_t *manifest)
+enum op_verdict qemu_launch(struct op *op, const struct op_event *ev, const struct qemu_launch_how *how)
 {
+	static const struct qemu_launch_how boot;
+
+	if (!how)
+		how = &boot;
 	if (ev->type == OP_ENTER)
-		return op_vm(op, "launch", json_pack("{s:b, s:O*}", "incoming", incoming, "image",
-						     (json_t *)manifest), 0);
+		return op_vm(op, "launch", json_pack("{s:b, s:b, s:O*}", "incoming", how->incoming, "uffd", how->uffd,
+						     "image", (json_t *)how->manifest), 0);
 	if (ev->type != OP_VM)
 		return OP_WAIT;
 	op_hold(op, OP_RES_QEMU);

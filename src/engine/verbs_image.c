@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/ops.h"
 #include "engine/pool_job.h"
+#include "engine/prefetch.h"
 #include "engine/steps.h"
 #include "engine/restore.h"
 #include "engine/retain.h"
@@ -115,6 +116,13 @@ static bool is_busy(struct torpor *t, const char *id, struct tp_error *err, json
 
 		if (used && strcmp(used, id) == 0)
 			return !ops_free_for(vm, err, data);
+		if (!prefetch_uses(vm, id))
+			continue;
+		*data = json_pack("{s:s, s:s, s:O*, s:s}", "image", id, "vm", vm->name, "operation",
+				  tp_json_path(vm->rest, "prefetch.operation"), "phase", "Prefetching");
+		tp_fail_class(err, TP_ESTATE, "Busy", "memory of VM %s still comes from image %s: wait until it is "
+			      "whole", vm->name, id);
+		return true;
 	}
 	if (!beside)
 		return false;

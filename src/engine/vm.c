@@ -19,6 +19,7 @@
 #include "engine/defer.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/restorable.h"
 #include "engine/standing.h"
 #include "engine/vm_hooks.h"
@@ -369,6 +370,8 @@ static struct derived derive(const struct vm *vm)
 	}
 	if (!vm->qemu)
 		return of_rest(vm);
+	if (prefetch_away(vm))
+		return (struct derived){ VM_RESTORING, "postcopy-paused" };
 	if (monitor_lost(vm->qemu))
 		return (struct derived){ VM_LOST, "monitor-lost" };
 	/* Taken up a moment ago: as it was left, so that verbs may come, which wait for its monitor. */

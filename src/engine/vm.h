@@ -15,7 +15,7 @@
  *   "give-back": {retake, boot} (vm_image.h), "disks": {ID: {file, format}},
  *   "launched": {binary, args, disks, machine, vmgenid?, generation}, "paused-by", "last-exit",
  *   "ram": {bytes, blocks, generation} of its last QEMU (room.h), "saved": {bytes, ram} of its last image,
- *   "qemu": {pid, start, boot} | absent, "hibernation": {...}, "release-due": bool, ...}
+ *   "prefetch": {...} (prefetch.h) | absent, "qemu": {pid, start, boot} | absent, "hibernation": {...}, "release-due": bool, ...}
  * "running" says that a QEMU was left running: adoption looks for it.
  */
 #ifndef VM_H
@@ -35,6 +35,7 @@ struct hook;
 struct pending_op;
 struct standing;
 struct restorable;
+struct prefetch;
 
 enum vm_state {
 	VM_SHUTOFF, VM_STARTING, VM_RUNNING, VM_PAUSED, VM_SUSPENDED, VM_HIBERNATING,
@@ -72,6 +73,7 @@ struct vm {
 	struct hook *hook;		/* the one that runs or waits to be tried again */
 	struct restorable *restorable;	/* restorable.c; NULL: not looked at yet */
 	struct standing *standing;	/* standing.c; NULL: none is asked for */
+	struct prefetch *prefetch;	/* prefetch.c; NULL: all its memory is in */
 	struct tp_error preflight;	/* why the last hibernation was refused: condition Hibernatable */
 	bool spec_damaged;		/* lost/record-damaged until vm-resolve; rest stays what it is */
 	bool recovering;		/* vm->op waits until the world is known */

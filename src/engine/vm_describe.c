@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/launch.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/restorable.h"
 #include "engine/standing.h"
 #include "engine/vm_runtime.h"
@@ -194,7 +195,7 @@ json_t *vm_describe(struct vm *vm, bool secrets)
 	tp_json_set_str(out, "log", path);
 	copy_or_null(out, "last-exit", vm->rest, "last-exit");
 	tp_json_set(out, "operation", ops_shown(vm));
-	tp_json_set(out, "prefetch", json_null());
+	tp_json_set(out, "prefetch", prefetch_describe(vm));
 	tp_json_set(out, "hibernation", described_hibernation(vm));
 	copy_or_null(out, "image", vm->rest, "image");
 	tp_json_set(out, "memory-dump", json_null());

@@ -12,6 +12,7 @@
 #include "base/tp_time.h"
 #include "engine/engine.h"
 #include "engine/pool_job.h"
+#include "engine/prefetch.h"
 #include "engine/restore.h"
 #include "engine/steps.h"
 
@@ -245,20 +246,28 @@ static void dropped(struct torpor *t, const json_t *in)
 	pools_image_drop(t->pools, NULL, tp_json_str(in, "id"));
 }
 
+void vm_image_drop(struct vm *vm, json_t *image_owned)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (!submit(vm, image_drop, image_owned, dropped, NULL, NULL, &err))
+		tp_warn("vm=%s its image was not deleted: %s", vm->name, err.text);
+}
+
 void vm_image_ran(struct vm *vm)
 {
 	json_t *image = own_image(vm);
 	const json_t *entry = pools_image(vm->t->pools, tp_json_str(image, "id"), NULL);
 	bool keep = tp_json_bool(vm->rest, "keep",
 				 tp_json_bool(json_object_get(entry, "manifest"), "keep", false));
-	struct tp_error err = TP_ERROR_INIT;
+	bool served = prefetch_ran(vm, keep);		/* it is read still */
 
 	vm_image_forget(vm);
 	vm_rest_save(vm);
-	if (keep || !image)
+	if (keep || served || !image)
 		json_decref(image);
-	else if (!submit(vm, image_drop, image, dropped, NULL, NULL, &err))
-		tp_warn("vm=%s its image was not deleted: %s", vm->name, err.text);
+	else
+		vm_image_drop(vm, image);
 }
 
 void vm_image_unmark(struct vm *vm)

@@ -29,6 +29,7 @@ bool vm_image_must_mark(const struct vm *vm);
 bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error *err), void *arg,
 		   struct tp_error *err);
 void vm_image_ran(struct vm *vm);
+void vm_image_drop(struct vm *vm, json_t *image_owned);	/* {id, vm, pool}, soon; a failure is only logged */
 void vm_image_unmark(struct vm *vm);
 /*
  * The VM is no longer hibernated, durably, and then its image is removed; done as above. On failure it

@@ -22,6 +22,7 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/recover.h"
 #include "engine/spec.h"
 #include "engine/standing.h"
@@ -387,6 +388,10 @@ static void on_event(struct qmp_client *c, const char *name, const json_t *data,
 		tell(q, "VM_IO_ERROR", data);
 	} else if (strcmp(name, "RESET") == 0) {
 		q->panicked = false;
+	} else if (strcmp(name, "MIGRATION") == 0 && tp_json_str(data, "status")) {
+		prefetch_migration_is(vm, tp_json_str(data, "status"));
+	} else if (strcmp(name, "RESUME") == 0) {
+		prefetch_resumed(vm);
 	}
 	api_event(vm->t, "QEMU_EVENT", vm->name, false,
 		  json_pack("{s:s, s:s, s:O}", "vm", vm->name, "event", name, "data", data));

@@ -29,6 +29,7 @@
 #include "engine/defer.h"
 #include "engine/engine.h"
 #include "engine/ops.h"
+#include "engine/prefetch.h"
 #include "engine/recover.h"
 #include "engine/vm_hooks.h"
 #include "engine/vm_image.h"
@@ -171,6 +172,7 @@ static void vm_ended(struct vm_qemu *q, int status)
 	vm->qemu = NULL;
 	drop_sockets(vm);
 	vm_rest_set(vm, "qemu", NULL);
+	prefetch_over(vm);
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, true))
 		vm_rest_text(vm, rest, reason);
 	vm_rest_save(vm);
@@ -437,6 +439,7 @@ void vm_quits(struct vm *vm)
 
 void vm_qemu_forget(struct vm *vm)
 {
+	prefetch_forget(vm);
 	vm_qemu_free(TP_STEAL(vm->qemu));
 }
 
