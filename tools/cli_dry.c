@@ -66,6 +66,15 @@ void cli_say_blockers(const json_t *dry)
 	}
 }
 
+void cli_say_lazy(const json_t *lazy)
+{
+	const char *why = tp_json_str(lazy, "why");
+
+	if (lazy)
+		cli_say("%-*s%s (%s)", CLI_LABEL_WIDTH, "lazy restore",
+			tp_json_bool(lazy, "possible", false) ? "yes" : "no", why ? why : "-");
+}
+
 enum cli_status cli_dry_status(const json_t *dry)
 {
 	if (tp_json_bool(dry, "ok", false))

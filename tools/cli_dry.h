@@ -11,6 +11,8 @@
 void cli_say_dry(const json_t *dry);
 /* "  blocker     Class: desc" for each. */
 void cli_say_blockers(const json_t *dry);
+/* "lazy restore  yes (why)", by a CapacityLazy; nothing where that is NULL. */
+void cli_say_lazy(const json_t *lazy);
 /* CLI_DONE, or what the first blocker's class stands for. */
 enum cli_status cli_dry_status(const json_t *dry);
 

@@ -71,7 +71,8 @@ const struct cli_verb cli_verbs[] = {
 	  .names = CLI_VM, .run = cmd_check, .command = "vm-hibernate",
 	  .summary = "Tell what a VM can do now, and what is in the way",
 	  .text = "Dry runs of start, hibernate and restore. The exit status is that of the one that its state is for:\n"
-		  "start if it is shut off or crashed, restore if it is hibernated, else hibernate." },
+		  "start if it is shut off or crashed, restore if it is hibernated, else hibernate.\n"
+		  "Besides: whether QEMU has the rights for a lazy restore, and what to grant if it has not." },
 	{ .name = "capacity", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = CLI_ONLINE | CLI_S_SELECT,
 	  .names = CLI_VM, .run = cmd_capacity, .command = "query-capacity",
 	  .summary = "Show what a VM's memory image may take, and where there is room for it" },

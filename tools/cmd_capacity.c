@@ -3,6 +3,7 @@
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
 #include "base/tp_size.h"
+#include "cli_dry.h"
 #include "cli_each.h"
 #include "cli_out.h"
 #include "cli_session.h"
@@ -66,6 +67,7 @@ static void show_capacity(struct cli *cli, const json_t *value)
 		cli_say("%-*s%s (%s)", CLI_LABEL_WIDTH, "restore", mode, why && *why ? why : "-");
 	else
 		cli_say_line("restore", why && *why ? why : "not known before the VM ran");
+	cli_say_lazy(json_object_get(restore, "lazy"));
 	own_pool_line(cli, name);
 	cli_say_line("note", tp_json_str(value, "message"));
 	pool_table(json_object_get(value, "pools"));

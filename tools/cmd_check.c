@@ -3,7 +3,8 @@
  * cmd_check.c - check: what a VM can do now, and why not
  *
  * Each ability is a dry run of its verb. Which of them a VM is expected to have, and with it the exit status,
- * follows from its state.
+ * follows from its state. Whether it could be restored lazily is told at any time, as what is missing for
+ * that is granted beforehand.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,19 @@ static json_t *dry_run(struct cli *cli, const char *command, const char *name, s
 	return dry || !error ? dry : refused(error);
 }
 
+/* Nothing, if this daemon does not know, or of this VM. False: the connection is lost, err. */
+static bool ask_lazy(struct cli *cli, const char *name, json_t *checked, struct tp_error *err)
+{
+	tp_autojson json_t *error = NULL, *capacity = NULL;
+	json_t *lazy;
+
+	capacity = cli_conn_call(cli->conn, "query-capacity", json_pack("{s:s}", "name", name), &error, err);
+	lazy = tp_json_path(capacity, "restore.lazy");
+	if (lazy)
+		tp_json_set(checked, "lazy-restore", json_incref(lazy));
+	return capacity || error;
+}
+
 /* --- text --- */
 
 static void show_ability(const char *name, const json_t *dry)
@@ -73,6 +87,7 @@ static void show_checked(const char *name, const json_t *vm, const json_t *check
 		for (size_t i = 0; i < TP_N(abilities); i++)
 			if (is_expected(&abilities[i], state) == (expected == 1))
 				show_ability(abilities[i].name, json_object_get(checked, abilities[i].name));
+	cli_say_lazy(json_object_get(checked, "lazy-restore"));
 	cli_say_conditions(vm);
 }
 
@@ -104,6 +119,8 @@ static bool check_one(struct cli *cli, const char *name, struct cli_tally *tally
 			return false;
 		tp_json_set(checked, abilities[i].name, dry);
 	}
+	if (!ask_lazy(cli, name, checked, err))
+		return false;
 	tp_json_set(checked, "state", json_incref(json_object_get(vm, "state")));
 	tp_json_set(checked, "conditions", json_incref(json_object_get(vm, "conditions")));
 	cli_tally_returned(tally, name, status_of(checked, tp_json_str(vm, "state")), checked);

@@ -137,7 +137,12 @@ const struct api_type api_types_results[] = {
 			 OPTIONAL("why-not", "str", "why it would not be admitted")) },
 	{ .name = "CapacityRestore", .kind = API_STRUCT, .doc = "How a VM would be restored.",
 	  .members = ROW(REQUIRED("mode", "any", "a RestoreMode; null: it cannot be restored"),
-			 REQUIRED("why", "str", "why so")) },
+			 REQUIRED("why", "str", "why so"),
+			 REQUIRED("lazy", "CapacityLazy", "whether its QEMU may be restored lazily")) },
+	{ .name = "CapacityLazy", .kind = API_STRUCT,
+	  .doc = "Whether QEMU has the rights that a lazy restore takes (userfaultfd).",
+	  .members = ROW(REQUIRED("possible", "bool", "as far as can be told before QEMU runs"),
+			 REQUIRED("why", "str", "by what right; else what to grant")) },
 
 	/* --- operations --- */
 	{ .name = "OperationReply", .kind = API_STRUCT,

@@ -22,6 +22,7 @@
 #include "engine/room.h"
 #include "engine/spec.h"
 #include "engine/standing.h"
+#include "engine/uffd.h"
 #include "engine/verbs.h"
 #include "engine/vm_runtime.h"
 
@@ -47,6 +48,15 @@ static void release(struct capacity *c)
 
 /* --- the answer --- */
 
+/* By the rights of QEMU, of which all else is the image's or QEMU's own matter. */
+static json_t *lazy_of(const struct vm *vm)
+{
+	char why[TP_TEXT_SIZE];
+	bool possible = uffd_way(vm, why) != UFFD_NONE;
+
+	return json_pack("{s:b, s:s}", "possible", possible, "why", why);
+}
+
 static json_t *restore_of(struct vm *vm)
 {
 	tp_autojson json_t *conditions = vm_conditions(vm);
@@ -57,8 +67,9 @@ static json_t *restore_of(struct vm *vm)
 		if (strcmp(tp_json_str(condition, "type"), "Restorable") == 0)
 			restorable = condition;
 	if (strcmp(tp_json_str(restorable, "status"), "True") == 0)
-		return json_pack("{s:s, s:s}", "mode", "eager", "why", "its image is read whole before the guest runs");
-	return json_pack("{s:n, s:O}", "mode", "why", json_object_get(restorable, "message"));
+		return json_pack("{s:s, s:s, s:o}", "mode", "eager", "why",
+				 "its image is read whole before the guest runs", "lazy", lazy_of(vm));
+	return json_pack("{s:n, s:O, s:o}", "mode", "why", json_object_get(restorable, "message"), "lazy", lazy_of(vm));
 }
 
 /* bytes for `then` of memory, for what it has now. */

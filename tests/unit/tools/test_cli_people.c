@@ -52,8 +52,12 @@ static void a_dry_run_tells_all(void **state)
 
 /* --- check --- */
 
+#define NOT_NOW "{'class': 'InvalidState', 'desc': 'not for that'}"
+#define LAZY(possible, why) \
+	"{'restore': {'mode': null, 'why': '', 'lazy': {'possible': " possible ", 'why': '" why "'}}}"
+
 static void check(struct fake_torpord *d, const char *state, const char *start, const char *hibernate,
-		  const char *restore)
+		  const char *restore, const char *lazy)
 {
 	tp_autofree char *vm = NULL;
 	const char *const answers[] = { start, hibernate, restore };
@@ -72,30 +76,38 @@ static void check(struct fake_torpord *d, const char *state, const char *start, 
 		else
 			fake_torpord_error(d, answers[i]);
 	}
+	fake_torpord_expect(d, "query-capacity", "{'name': 'a'}");
+	if (lazy)
+		fake_torpord_return(d, lazy);
+	else
+		fake_torpord_error(d, NOT_NOW);
 }
-
-#define NOT_NOW "{'class': 'InvalidState', 'desc': 'not for that'}"
 
 static void check_follows_the_state(void **state)
 {
 	struct fake_torpord *d = *state;
 
-	check(d, "hibernated", CAN, SAME, CAN);
+	check(d, "hibernated", CAN, SAME, CAN, LAZY("true", "it is root"));
 	assert_int_equal(fake_torpord_status(d), 0);
 	out_is(d, "a: hibernated (ok)\nrestore       yes\n" CAN_LINES "start         yes\n" CAN_LINES
-	       "hibernate     nothing to do: it is so already\nconditions    Ready True (Ok)\n");
+	       "hibernate     nothing to do: it is so already\nlazy restore  yes (it is root)\n"
+	       "conditions    Ready True (Ok)\n");
 
-	check(d, "hibernated", CAN, SAME, "{'ok': false, 'blockers': [{'class': 'StaleState', 'desc': 'disk root'}]}");
+	check(d, "hibernated", CAN, SAME, "{'ok': false, 'blockers': [{'class': 'StaleState', 'desc': 'disk root'}]}",
+	      LAZY("true", ""));
 	assert_int_equal(fake_torpord_status(d), 1);
 	out_has(d, "restore       no\n  blocker     StaleState: disk root\n");
 
-	check(d, "running", SAME, CANNOT, NOT_NOW);
+	check(d, "running", SAME, CANNOT, NOT_NOW, LAZY("false", "grant it"));
 	assert_int_equal(fake_torpord_status(d), 5);
+	out_has(d, "lazy restore  no (grant it)\n");
 	out_has(d, "a: running (ok)\nhibernate     no\n  blocker     Blocked: a block job runs\n");
 	out_has(d, "restore       no\n  blocker     InvalidState: not for that\n");
 
-	check(d, "shutoff", CAN, NOT_NOW, NOT_NOW);
+	/* A daemon that cannot tell is no reason to fail. */
+	check(d, "shutoff", CAN, NOT_NOW, NOT_NOW, NULL);
 	assert_int_equal(fake_torpord_status(d), 0);
+	out_lacks(d, "lazy");
 	out_has(d, "a: shutoff (ok)\nstart         yes\n");
 }
 
@@ -143,7 +155,8 @@ static void show_is_text(void **state)
 }
 
 #define CAPACITY "{'name': 'web1', 'worst-case': 2097152, 'exact': true, 'expected': 1048576, 'basis': 'memory'," \
-	" 'restore': {'mode': null, 'why': ''}, 'pools': [{'pool': 'small', 'available': 4194304, 'quota-left': 0," \
+	" 'restore': {'mode': null, 'why': '', 'lazy': {'possible': false, 'why': 'grant it'}}," \
+	" 'pools': [{'pool': 'small', 'available': 4194304, 'quota-left': 0," \
 	" 'admitted': false, 'guaranteed': true, 'why-not': 'quota'}]}"
 
 /* The pools are many; the VM's own is told. Of a VM that never ran there is no reason, hence none is shown. */
@@ -159,7 +172,7 @@ static void capacity_tells_the_vms_pool(void **state)
 	fake_torpord_return(d, "{'name': 'web1', 'spec': {'hibernate': {'pool': 'small'}}}");
 	assert_int_equal(fake_torpord_status(d), 0);
 	out_is(d, "web1\nworst case    2 MiB (exact)\nexpected      1 MiB (by memory)\n"
-	       "restore       not known before the VM ran\npool          small\n"
+	       "restore       not known before the VM ran\nlazy restore  no (grant it)\npool          small\n"
 	       "POOL   AVAILABLE  QUOTA LEFT  ADMITTED  GUARANTEED  WHY NOT\n"
 	       "small  4 MiB      0 B         no        yes         quota\n");
 }
