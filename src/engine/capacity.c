@@ -19,11 +19,13 @@
 #include "engine/api.h"
 #include "engine/engine.h"
 #include "engine/pool_job.h"
+#include "engine/restore.h"
 #include "engine/room.h"
 #include "engine/spec.h"
 #include "engine/standing.h"
 #include "engine/uffd.h"
 #include "engine/verbs.h"
+#include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
 
 #define QEMU_LIMIT 2.0		/* seconds for QEMU's answers */
@@ -61,15 +63,19 @@ static json_t *restore_of(struct vm *vm)
 {
 	tp_autojson json_t *conditions = vm_conditions(vm);
 	json_t *condition, *restorable = NULL;
+	const json_t *entry = pools_image(vm->t->pools, vm_image_id(vm), NULL);
+	struct restore_choice choice;
 	size_t i;
 
 	json_array_foreach(conditions, i, condition)
 		if (strcmp(tp_json_str(condition, "type"), "Restorable") == 0)
 			restorable = condition;
-	if (strcmp(tp_json_str(restorable, "status"), "True") == 0)
-		return json_pack("{s:s, s:s, s:o}", "mode", "eager", "why",
-				 "its image is read whole before the guest runs", "lazy", lazy_of(vm));
-	return json_pack("{s:n, s:O, s:o}", "mode", "why", json_object_get(restorable, "message"), "lazy", lazy_of(vm));
+	if (strcmp(tp_json_str(restorable, "status"), "True") != 0)
+		return json_pack("{s:n, s:O, s:o}", "mode", "why", json_object_get(restorable, "message"), "lazy",
+				 lazy_of(vm));
+	restore_choice(vm, json_object_get(entry, "manifest"), NULL, &choice);
+	return json_pack("{s:s, s:s, s:o}", "mode", choice.lazy ? "lazy" : "eager", "why", choice.why, "lazy",
+			 lazy_of(vm));
 }
 
 /* bytes for `then` of memory, for what it has now. */

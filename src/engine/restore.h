@@ -40,6 +40,17 @@ enum op_verdict restore_delete(struct op *op, const struct op_event *ev);
 enum op_verdict restore_incoming(struct op *op);		/* migrate-incoming of that descriptor */
 enum op_verdict restore_load_failed(struct op *op, const json_t *said);	/* by the mover's word */
 enum op_verdict restore_await_mover(struct op *op, const struct mig_info *info);
+struct vm;
+/*
+ * How an image of this manifest would be restored, `asked` being vm-restore's "mode" (NULL: as the spec
+ * says). No QEMU is asked, which may refuse yet.
+ * @wanted: lazy was wanted; @hand_over: QEMU needs a device of its own for it; @why: a sentence
+ */
+struct restore_choice {
+	bool wanted, lazy, hand_over;
+	char why[TP_TEXT_SIZE];
+};
+void restore_choice(const struct vm *vm, const json_t *manifest, const char *asked, struct restore_choice *c);
 /* restore_lazy.c: the mode, once the manifest is read; then steps, or their bodies. */
 void restore_choose_mode(struct op *op);
 enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev);

@@ -60,30 +60,51 @@ static bool memory_is_a_file(const json_t *args)
 	return false;
 }
 
+static bool is_wanted(const struct vm *vm, const json_t *manifest, const char *asked, struct restore_choice *c)
+{
+	tp_autojson json_t *by_spec = spec_get(vm->spec, "restore.mode");
+	const char *mode = asked ? asked : json_string_value(by_spec);
+	char size[TP_SIZE_TEXT];
+
+	if (strcmp(mode, "lazy") == 0)
+		return true;
+	snprintf(c->why, sizeof(c->why), "as it is asked for");
+	if (strcmp(mode, "eager") == 0)
+		return false;
+	/* "auto"; vm-start has modes of its own. */
+	snprintf(c->why, sizeof(c->why), "less than %s: a lazy restore would gain nothing",
+		 tp_size_format(AUTO_MIN, size));
+	return (uint64_t)tp_json_int(manifest, "raw-bytes", 0) >= AUTO_MIN;
+}
+
+void restore_choice(const struct vm *vm, const json_t *manifest, const char *asked, struct restore_choice *c)
+{
+	enum uffd_way way;
+
+	memset(c, 0, sizeof(*c));
+	c->wanted = is_wanted(vm, manifest, asked, c);
+	if (!c->wanted)
+		return;
+	way = uffd_way_of(vm, manifest, c->why);
+	c->hand_over = way == UFFD_HAND_OVER;
+	c->lazy = way != UFFD_NONE;
+	if (c->lazy && tp_json_int(tp_json_path(manifest, "qemu.version"), "major", 0) < 8 &&
+	    memory_is_a_file(tp_json_path(manifest, "launch.args"))) {
+		c->lazy = false;
+		snprintf(c->why, sizeof(c->why), "its memory is a file, which this QEMU cannot take page by page");
+	}
+}
+
 void restore_choose_mode(struct op *op)
 {
 	struct restore *r = op_data(op);
-	struct vm *vm = op_vm_of(op);
-	tp_autojson json_t *by_spec = spec_get(vm->spec, "restore.mode");
-	const char *asked = tp_json_str(op_arguments(op), "mode");
-	const char *mode = asked ? asked : json_string_value(by_spec);
-	char why[TP_TEXT_SIZE];
-	enum uffd_way way;
+	struct restore_choice c;
 
-	/* vm-start has modes of its own. */
-	if (strcmp(mode, "eager") != 0 && strcmp(mode, "lazy") != 0)
-		mode = "auto";
-	r->lazy = strcmp(mode, "lazy") == 0 ||
-		  (strcmp(mode, "auto") == 0 && (uint64_t)tp_json_int(r->manifest, "raw-bytes", 0) >= AUTO_MIN);
-	if (!r->lazy)
-		return;
-	way = uffd_way_of(vm, r->manifest, why);
-	r->hand_over = way == UFFD_HAND_OVER;
-	if (way == UFFD_NONE)
-		eagerly(op, why);
-	else if (tp_json_int(tp_json_path(r->manifest, "qemu.version"), "major", 0) < 8 &&
-		 memory_is_a_file(tp_json_path(r->manifest, "launch.args")))
-		eagerly(op, "its memory is a file, which this QEMU cannot take page by page");
+	restore_choice(op_vm_of(op), r->manifest, tp_json_str(op_arguments(op), "mode"), &c);
+	r->lazy = c.lazy;
+	r->hand_over = c.hand_over;
+	if (c.wanted && !c.lazy)
+		eagerly(op, c.why);
 }
 
 /* --- prepare --- */
@@ -106,7 +127,8 @@ static enum op_verdict page_sizes(struct op *op, const json_t *reply)
 enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev)
 {
 	struct restore *r = op_data(op);
-	char text[TP_TEXT_SIZE + 64];
+	const char *refused = tp_json_str(json_object_get(op_res(op), "qemu"), "refused");
+	char text[2 * TP_TEXT_SIZE];
 
 	if (!r->lazy)
 		return OP_NEXT;
@@ -119,7 +141,9 @@ enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev)
 		return ev->cmd == QMP_HUMAN_MONITOR ? page_sizes(op, ev->data) : OP_NEXT;
 	if (ev->err->code != TP_EQMP)
 		return op_fail_error(op, ev->err, NULL);
-	snprintf(text, sizeof(text), "QEMU refuses post-copy: %s", ev->err->text);
+	/* Why it lacks a right is said by what was to give it. */
+	snprintf(text, sizeof(text), "QEMU refuses post-copy: %s%s%s", refused ? "cannot give it the device: " : "",
+		 refused ? refused : "", refused ? "" : ev->err->text);
 	return eagerly(op, text);
 }
 
