@@ -26,6 +26,8 @@
 	{ "keep", 0, CLI_FLAG, NULL, "keep", "keep the image afterwards" }, \
 	{ "allow", 0, CLI_CHOICES, "stale-disks|reused-image|incompatible|other-vm", "allow", \
 	  "accept what would refuse the image; several by commas, or given again" }, \
+	{ "until", 0, CLI_CHOICE, "running|whole", "until", "wait until it runs (default), or all its memory is in" }, \
+	{ "bandwidth", 0, CLI_SIZE, "SIZE", "bandwidth", "a lazy restore reads no more a second unasked" }, \
 	{ "clock", 0, CLI_CHOICE, "host|keep", "clock", "the guest's clock afterwards (default: the spec's)" }
 #define ON_TIMEOUT { "on-timeout", 0, CLI_CHOICE, "fail|quit", "on-timeout", \
 		     "if the guest does not shut down in time (default: the spec's)" }
@@ -118,7 +120,7 @@ const struct cli_verb cli_verbs[] = {
 	{ .name = "restore", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = OPERATION,
 	  .names = CLI_VM, .run = cmd_operation, .command = "vm-restore", .states = "hibernated",
 	  .summary = "Bring a hibernated VM back",
-	  .options = OPTIONS({ "mode", 0, CLI_CHOICE, "auto|eager", "mode", "default: the spec's" }, PAUSED,
+	  .options = OPTIONS({ "mode", 0, CLI_CHOICE, "auto|eager|lazy", "mode", "default: the spec's" }, PAUSED,
 			     RESTORE_OPTIONS) },
 	{ .name = "discard", .operands = "NAME...", .min = 1, .max = CLI_MANY, .sets = SYNC, .names = CLI_VM,
 	  .run = cmd_sync, .command = "vm-discard", .done = "discarded", .states = "hibernated",

@@ -139,6 +139,21 @@ static void settings_lines(const json_t *spec)
 			cli_say_value(parts[i], json_object_get(spec, parts[i]));
 }
 
+/* Memory that still comes from the image. */
+static void prefetch_lines(const json_t *vm)
+{
+	const json_t *p = json_object_get(vm, "prefetch");
+	const char *image = tp_json_str(p, "image"), *state = tp_json_str(p, "state");
+	char done[TP_SIZE_TEXT], total[TP_SIZE_TEXT];
+
+	if (!json_is_object(p))
+		return;
+	cli_say("%-*s%d%%, %s of %s from image %s, %s", CLI_LABEL_WIDTH, "prefetch", (int)tp_json_int(p, "percent", 0),
+		cli_size(json_object_get(p, "done-bytes"), done), cli_size(json_object_get(p, "total-bytes"), total),
+		image ? image : "-", state && *state ? state : "-");
+	cli_say_line("", tp_json_str(p, "message"));
+}
+
 /* A hibernation ends QEMU by a signal, once all is saved: that is no crash to be looked into. */
 static void exit_lines(const json_t *vm)
 {
@@ -166,6 +181,7 @@ static void show_vm(struct cli *cli, const json_t *vm)
 	settings_lines(json_object_get(vm, "spec"));
 	disk_lines(vm);
 	operation_line(json_object_get(vm, "operation"));
+	prefetch_lines(vm);
 	hibernation_lines(vm);
 	image_lines(cli, vm);
 	exit_lines(vm);

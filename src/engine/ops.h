@@ -44,6 +44,8 @@ struct op *ops_find_running(struct torpor *t, const char *id);
 json_t *ops_record(struct torpor *t, const char *id);	/* running or remembered; new, or NULL */
 /* What became known after its end: remembered, written, told in place of the former record. */
 void ops_amend(struct torpor *t, json_t *record);
+/* The same for one that is shown as running still: not written. */
+void ops_progress(struct torpor *t, json_t *record);
 json_t *ops_shown(const struct vm *vm);		/* the record of what holds the VM, or null; new */
 /* Filter as of query-operations; newest first; new array. */
 json_t *ops_query(struct torpor *t, const json_t *args);

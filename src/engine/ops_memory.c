@@ -133,6 +133,12 @@ void ops_append(struct torpor *t, const json_t *record)
 		append_done(a, NULL);
 }
 
+void ops_progress(struct torpor *t, json_t *record)
+{
+	ops_keep(t->ops, record);
+	ops_event(t, record, true);
+}
+
 void ops_amend(struct torpor *t, json_t *record)
 {
 	ops_append(t, record);

@@ -224,6 +224,33 @@ void prefetch_set_away(struct prefetch *p, bool away)
 	vm_refresh(p->vm);
 }
 
+static json_t *progress(const struct prefetch *p)
+{
+	uint64_t page = figure(p, "page-size"), total = figure(p, "pages") * page;
+	uint64_t left = figure(p, "pages-left") * page, done = total > left ? total - left : 0;
+	json_t *out = json_pack("{s:I, s:I}", "done-bytes", (json_int_t)done, "total-bytes", (json_int_t)total);
+	bool moves = p->rate > 0 && !p->away;
+
+	tp_json_set(out, "percent", total ? json_integer((json_int_t)((double)done * 100 / (double)total)) : json_null());
+	tp_json_set(out, "rate", moves ? json_integer((json_int_t)p->rate) : json_null());
+	tp_json_set(out, "eta", moves ? json_real((double)left / p->rate) : json_null());
+	return out;
+}
+
+/* Who waits until the VM is whole sees how it comes in. */
+static void tell_progress(const struct prefetch *p)
+{
+	struct torpor *t = p->vm->t;
+	const char *id = tp_json_str(prefetch_record(p), "operation");
+	tp_autojson json_t *known = !p->vm->op && waits_for_whole(p) ? ops_record(t, id) : NULL;
+	tp_autojson json_t *record = known ? json_copy(known) : NULL;
+
+	if (!record || strcmp(tp_json_str(record, "status"), "running") != 0)
+		return;
+	tp_json_set(record, "progress", progress(p));
+	ops_progress(t, record);
+}
+
 static void measure(struct prefetch *p)
 {
 	uint64_t sent = figure(p, "pages-sent");
@@ -234,9 +261,10 @@ static void measure(struct prefetch *p)
 	if (passed < 1)
 		return;
 	if (p->rate_at > 0 && sent >= p->rate_pages)
-		p->rate = (double)(sent - p->rate_pages) / passed;
+		p->rate = (double)((sent - p->rate_pages) * figure(p, "page-size")) / passed;
 	p->rate_at = now;
 	p->rate_pages = sent;
+	tell_progress(p);
 }
 
 /*
@@ -381,25 +409,23 @@ bool prefetch_uses(const struct vm *vm, const char *image)
 
 json_t *prefetch_describe(const struct vm *vm)
 {
+	static const char *const figures[] = { "pages", "pages-left", "requests", "bandwidth", "working-set-pages",
+					       "working-set-left" };
 	const struct prefetch *p = vm->prefetch;
-	uint64_t pages, left;
 	json_t *out;
 
 	if (!p)
 		return json_null();
-	pages = figure(p, "pages");
-	left = figure(p, "pages-left");
-	out = json_pack("{s:O, s:O, s:s, s:I, s:I, s:I, s:O*, s:s*}", "image",
-			tp_json_path(prefetch_record(p), "image.id"), "operation",
-			json_object_get(prefetch_record(p), "operation"), "state", p->away ? "waiting" : prefetch_state(p),
-			"pages", (json_int_t)pages, "pages-left", (json_int_t)left, "restarts", (json_int_t)p->restarts,
-			"damage", p->damage, "message", p->message[0] ? p->message : NULL);
-	tp_json_set(out, "percent", pages ? json_integer((json_int_t)((pages - left) * 100 / pages)) : json_null());
-	tp_json_set(out, "rate", p->rate > 0 ? json_real(p->rate * (double)figure(p, "page-size")) : json_null());
-	tp_json_set(out, "eta", p->rate > 0 && !p->away ? json_real((double)left / p->rate) : json_null());
-	tp_json_set(out, "requests", json_integer((json_int_t)figure(p, "requests")));
-	tp_json_set(out, "bandwidth", json_integer((json_int_t)figure(p, "bandwidth")));
-	tp_json_set(out, "working-set-left", json_integer((json_int_t)figure(p, "working-set-left")));
+	out = progress(p);
+	tp_json_set(out, "image", json_incref(tp_json_path(prefetch_record(p), "image.id")));
+	tp_json_set(out, "operation", json_incref(json_object_get(prefetch_record(p), "operation")));
+	tp_json_set_str(out, "state", p->away ? "waiting" : prefetch_state(p));
+	for (size_t i = 0; i < TP_N(figures); i++)
+		tp_json_set(out, figures[i], json_integer((json_int_t)figure(p, figures[i])));
+	tp_json_set(out, "restarts", json_integer((json_int_t)p->restarts));
+	if (p->damage)
+		tp_json_set(out, "damage", json_incref(p->damage));
+	tp_json_set(out, "message", p->message[0] ? json_string(p->message) : json_null());
 	return out;
 }
 
@@ -448,7 +474,9 @@ enum op_verdict prefetch_whole(struct op *op, const struct op_event *ev)
 	if (vm->prefetch->damaged)
 		return op_fail(op, TP_ESTATE, "Corrupt", "%s", vm->prefetch->message);
 	/* What comes in is progress. */
-	op_progress_bytes(op, figure(vm->prefetch, "pages-sent") * 4096, figure(vm->prefetch, "pages") * 4096);
+	if (figure(vm->prefetch, "pages-sent") != vm->prefetch->waited_pages)
+		op_progress(op);
+	vm->prefetch->waited_pages = figure(vm->prefetch, "pages-sent");
 	return op_sleep(op, POLL_EVERY);
 }
 

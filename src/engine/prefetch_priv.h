@@ -20,10 +20,11 @@ struct prefetch {
 	bool done;			/* the server's last word: it is to end now */
 	bool damaged, stopped;		/* the guest, for that reason */
 	bool hurried;			/* the limit is lifted */
+	uint64_t waited_pages;		/* sent, when the operation that waits looked last */
 	double preferred_at, whole_at;	/* seconds from the command; 0: not yet */
 	double rate_at;			/* monotonic */
 	uint64_t rate_pages;
-	double rate;			/* pages a second */
+	double rate;			/* bytes a second */
 
 	/* Another server, another connection */
 	struct ev_timer again;

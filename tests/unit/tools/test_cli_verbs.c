@@ -38,7 +38,7 @@ static void bad_usage_is_one_line(void **state)
 		{ "hibernate", "a", "--threads", "17", NULL }, { "hibernate", "a", "--threads", "-1", NULL },
 		{ "hibernate", "a", "--level", "99999999999999999999", NULL }, { "ops", "--limit", "0", NULL },
 		{ "hibernate", "a", "--timeout", "1h5", NULL }, { "hibernate", "a", "--reserve", "some", NULL },
-		{ "restore", "a", "--mode", "lazy", NULL }, { "wait", "a", "--for", "running", NULL },
+		{ "restore", "a", "--mode", "mapped", NULL }, { "wait", "a", "--for", "running", NULL },
 		{ "ops", "--status", "done", NULL }, { "image", "ls", "--state", "good", NULL },
 		{ "undefine", "a", "--images", "burn", NULL }, { "stop", "a", "--busy", "wait", NULL },
 	};
