@@ -372,8 +372,8 @@ static bool check_mode(struct walk *w, const char *path, const json_t *value)
 {
 	const char *text = json_string_value(value);
 
-	if (strcmp(text, "auto") != 0 && strcmp(text, "eager") != 0)
-		return bad(w, path, "must be \"auto\" or \"eager\" in this version");
+	if (strcmp(text, "auto") != 0 && strcmp(text, "eager") != 0 && strcmp(text, "lazy") != 0)
+		return bad(w, path, "must be \"auto\", \"eager\" or \"lazy\"");
 	return true;
 }
 

@@ -61,6 +61,8 @@ static void whole_specs(void **state)
 		 " \"hibernate\": {\"methods\": [\"save\"], \"pool\": \"default\", \"level\": 3, \"threads\": 2,"
 		 " \"keep\": false, \"reserve\": \"estimate\"}, \"restore\": {\"mode\": \"eager\", \"clock\": \"keep\"},"
 		 " \"shutdown\": {\"timeout\": 30.5, \"on-timeout\": \"quit\"}, \"labels\": {\"tier\": \"web\"}}");
+	accepted("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"restore\": {\"mode\": \"auto\"}}");
+	accepted("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"restore\": {\"mode\": \"lazy\"}}");
 }
 
 static void members(void **state)
@@ -76,6 +78,8 @@ static void members(void **state)
 		"from 1 to 19");
 	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"hibernate\": {\"reserve\": \"some\"}}",
 		"hibernate.reserve", "estimate");
+	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"restore\": {\"mode\": \"hasty\"}}", "restore.mode",
+		"\"lazy\"");
 	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"api\": 2}", "api", "from 1 to 1");
 	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"restart\": {\"on-crash\": \"never\"}}", "restart",
 		"not supported");
