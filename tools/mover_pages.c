@@ -20,9 +20,10 @@
 #include "migration/mover_proto.h"
 #include "migration/page_server.h"
 #include "mover_fault.h"
+#include "storage/page_set.h"
 
 #define ERROR_FIRST_MS 200	/* the engine shall hear of an error from us, not QEMU */
-#define RANGES_TEXT_MAX (MOVER_MESSAGE_MAX - 4096)
+#define FIRST_SECONDS_MAX 3600u
 #define DAMAGE_TEXT_MAX (MOVER_MESSAGE_MAX / 2)
 
 struct pages {
@@ -37,8 +38,11 @@ static json_t *status_json(struct page_server *server)
 	struct page_server_status s;
 
 	page_server_status(server, &s);
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-			 "state", page_server_state_name(s.state), "pages", (json_int_t)s.pages,
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "state", page_server_state_name(s.state), "page-size",
+			 (json_int_t)1 << image_info(page_server_image(server))->page_bits,
+			 "working-set-pages", (json_int_t)s.preferred,
+			 "working-set-left", (json_int_t)s.preferred_left, "pages", (json_int_t)s.pages,
 			 "pages-sent", (json_int_t)s.sent, "pages-left", (json_int_t)s.left,
 			 "zero-pages", (json_int_t)s.zeros, "sent-bytes", (json_int_t)s.bytes_sent,
 			 "requests", (json_int_t)s.requests, "connections", (json_int_t)s.connections,
@@ -113,65 +117,28 @@ static json_t *on_message(void *arg, const json_t *message, int *fds, size_t nfd
 		page_server_bandwidth(p->server, (uint64_t)json_integer_value(bandwidth));
 	if (json_object_get(message, "finish"))
 		page_server_release(p->server);
+	if (json_object_get(message, "running"))
+		page_server_running(p->server);
 	return NULL;
 }
 
 /* ---------------------------------------------------------------- working set */
 
-static bool read_range(const struct image *img, const json_t *blocks, const json_t *triple,
-		       struct image_pages *r)
-{
-	const json_t *block = json_array_get(triple, 0), *first = json_array_get(triple, 1);
-	const json_t *pages = json_array_get(triple, 2);
-	const char *id = json_string_value(json_array_get(blocks, (size_t)json_integer_value(block)));
-
-	if (!id || json_integer_value(first) < 0 || json_integer_value(pages) <= 0)
-		return false;
-	for (r->block = 0; r->block < image_info(img)->blocks; r->block++)
-		if (!strcmp(image_block(img, r->block)->id, id))
-			break;
-	r->first = (uint64_t)json_integer_value(first);
-	r->pages = (uint64_t)json_integer_value(pages);
-	return r->block < image_info(img)->blocks;
-}
-
 /* It is advice: what it names need not be there. */
 static void read_working_set(struct page_server *server, const json_t *value)
 {
-	const json_t *blocks = json_object_get(value, "blocks"), *list = json_object_get(value, "ranges");
-	struct image_pages range;
+	static struct image_pages ranges[PAGE_SET_RANGES_MAX];
 
-	for (size_t i = 0; i < json_array_size(list); i++)
-		if (read_range(page_server_image(server), blocks, json_array_get(list, i), &range))
-			page_server_prefer(server, &range, 1);
+	page_server_prefer(server, ranges,
+			   page_set_read(page_server_image(server), value, ranges, PAGE_SET_RANGES_MAX));
 }
 
-static json_t *blocks_json(const struct image *img, size_t *bytes)
+static json_t *working_set(struct page_server *server)
 {
-	json_t *blocks = json_array();
+	static struct image_pages ranges[PAGE_SET_RANGES_MAX];
+	unsigned n = page_server_asked(server, ranges, PAGE_SET_RANGES_MAX);
 
-	for (unsigned i = 0; i < image_info(img)->blocks; i++) {
-		const char *id = image_block(img, i)->id;
-
-		/* A character may become "\u00XX". */
-		*bytes += 6 * strlen(id) + 3;
-		json_array_append_new(blocks, json_string(*bytes < RANGES_TEXT_MAX ? id : ""));
-	}
-	return blocks;
-}
-
-static json_t *working_set(const struct page_server *server)
-{
-	static struct image_pages ranges[PAGE_SERVER_RANGES_MAX];
-	unsigned n = page_server_asked(server, ranges, PAGE_SERVER_RANGES_MAX);
-	size_t bytes = 0;
-	json_t *blocks = blocks_json(page_server_image(server), &bytes), *list = json_array();
-
-	for (unsigned i = 0; i < n && (bytes += 40) < RANGES_TEXT_MAX; i++)
-		json_array_append_new(list, json_pack("[I, I, I]", (json_int_t)ranges[i].block,
-						      (json_int_t)ranges[i].first,
-						      (json_int_t)ranges[i].pages));
-	return json_pack("{s:{s:o, s:o}}", "working-set", "blocks", blocks, "ranges", list);
+	return wrapped("working-set", page_set_json(page_server_image(server), ranges, n));
 }
 
 /* ---------------------------------------------------------------- the job */
@@ -179,6 +146,11 @@ static json_t *working_set(const struct page_server *server)
 static bool read_options(const struct mover_request *r, struct page_server_options *o,
 			 struct tp_error *err)
 {
+	uint64_t first;
+
+	if (!mover_request_number(r, "first-seconds", PAGE_SERVER_FIRST_SECONDS, FIRST_SECONDS_MAX, &first, err))
+		return false;
+	o->first_seconds = (double)first;
 	return mover_request_file(r, "image", false, &o->image_fd, err) && job_threads(r, &o->threads, err) &&
 	       mover_request_bool(r, "hold", false, &o->hold, err) &&
 	       mover_request_bool(r, "recover", false, &o->recover, err) &&

@@ -57,25 +57,30 @@
  *         {"threads": 0, "hold": BOOL, "recover": BOOL, "bandwidth": BYTES a second or 0,
  *          "page-sizes"?: {RAM BLOCK: BYTES of QEMU's host pages} (larger ones than the guest's are
  *          refused with class Unsupported, by the block's name),
- *          "working-set"?: {"blocks": [ID...], "ranges": [[BLOCK, FIRST, PAGES]...]}}
- *         {"state": STATUS} at each change. STATUS: {"state", "pages", "pages-sent", "pages-left",
- *         "zero-pages", "sent-bytes", "requests", "connections", "latency-p50-us",
- *         "latency-p99-us", "latency-max-us", "bandwidth"}; pages are those with content, latency
- *         is from a request's arrival until its page went. States: "waiting" (no connection: first
- *         of all, when nothing that QEMU will need is missing; later QEMU is in postcopy-paused),
- *         "preparing", "held" (QEMU took part so far; with hold the devices wait for
+ *          "working-set"?: SET, a page set (storage/page_set.h): sent before all else, in its order; what
+ *          of it the image does not have is passed over, "first-seconds": 10}
+ *         {"state": STATUS} at each change, and when all of the working set was sent. STATUS: {"state",
+ *         "page-size", "pages", "pages-sent", "pages-left", "zero-pages", "sent-bytes",
+ *         "working-set-pages", "working-set-left" (of the given one), "requests", "connections",
+ *         "latency-p50-us", "latency-p99-us", "latency-max-us", "bandwidth"}; pages are those with
+ *         content, latency is from a request's arrival until its page went. States: "waiting" (no
+ *         connection: first of all, when nothing that QEMU will need is missing; later QEMU is in
+ *         postcopy-paused), "preparing", "held" (QEMU took part so far; with hold the devices wait for
  *         {"finish": {}}), "loading" (the package was sent: QEMU may run), "serving" (QEMU has its
  *         devices), "ending", "recovering". With recover QEMU is in postcopy-paused already.
  *         Understood by every version of this job, whatever the protocol of the hello:
  *           {"progress": {}}   answered by {"progress": STATUS}, which comes by itself as well
  *           {"stream": {}}     with a new socket to QEMU, after migrate-recover
  *           {"stop": {}}       ends with done; QEMU goes to postcopy-paused
- *         Besides: {"bandwidth": BYTES a second}, of what nobody asked for. A message that cannot
- *         be obeyed is answered by {"refused": {"desc"}}.
+ *         Besides: {"bandwidth": BYTES a second}, of what nobody asked for; {"running": {}}, when the
+ *         guest was continued: its first seconds begin. A message that cannot be obeyed is answered by
+ *         {"refused": {"desc"}}.
  *         When control ends it goes on. Whoever connects to listener takes the place of the former
  *         engine; its hello has "pages": STATUS.
- *         {"working-set"}, as in the request (what this guest asked for, in order, then what was
- *         given), then done: STATUS. error: before "loading" as usual; later only if the image is
+ *         {"working-set": SET}: what was asked for while devices were loaded and for "first-seconds"
+ *         from "running" on (without it: from the first request after "loading"), in order, then as
+ *         much of what was given as finds room (migration/page_asked.h); with recover only the latter.
+ *         Then done: STATUS. error: before "loading" as usual; later only if the image is
  *         damaged ("damage" as of verify; nothing of that frame was sent) or QEMU talks nonsense;
  *         with "pages": STATUS.
  * launch, hook, tool

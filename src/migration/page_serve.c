@@ -174,6 +174,19 @@ static bool refuse(struct tp_error *err, const struct return_message *m)
 			     m->length, (unsigned long long)m->start, m->id);
 }
 
+/* Devices are loaded each time in the same way; later only the first seconds tell what is needed first. */
+static bool counts(struct page_server *s)
+{
+	double now = tp_now_mono();
+
+	/* The first seconds are over when there is something to recover, as far as anybody knows. */
+	if (s->o.recover)
+		return false;
+	if (s->state == PAGES_SERVING && s->first_until <= 0)
+		s->first_until = now + s->o.first_seconds;
+	return s->state == PAGES_LOADING || now < s->first_until;
+}
+
 bool page_serve_request(struct page_server *s, const struct return_message *m, struct tp_error *err)
 {
 	uint64_t page_size = (uint64_t)1 << s->info->page_bits, page;
@@ -190,7 +203,8 @@ bool page_serve_request(struct page_server *s, const struct return_message *m, s
 		return tp_fail_class(err, TP_EPROTO, "QemuError", "QEMU asks for %u bytes at a time, its pages "
 				     "were to be of %llu", m->length, (unsigned long long)page_size);
 	page = b->first_page + (m->start >> s->info->page_bits);
-	page_track_ask(&s->track, page);
+	if (counts(s))
+		page_asked_add(&s->asked, page);
 	s->requests[s->nrequests++] = (struct page_request){ page, tp_now_mono() };
 	return true;
 }
@@ -254,8 +268,10 @@ static void look_ahead(struct page_server *s)
 		image_page_find(s->img, page, &frame);
 		if (is_ahead(s, frame))
 			continue;
-		if (!page_store_want(s->store, frame, PAGE_LATER, NULL))
+		if (!page_store_want(s->store, frame, PAGE_LATER, NULL)) {
+			page_track_again(&s->track);
 			return;
+		}
 		s->ahead[s->nahead++] = (struct page_ahead){ page, frame };
 	}
 }

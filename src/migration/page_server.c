@@ -76,6 +76,14 @@ void page_server_release(struct page_server *s)
 	wake(s);
 }
 
+void page_server_running(struct page_server *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->orders.running = true;
+	pthread_mutex_unlock(&s->mutex);
+	wake(s);
+}
+
 void page_server_bandwidth(struct page_server *s, uint64_t bytes)
 {
 	pthread_mutex_lock(&s->mutex);
@@ -104,6 +112,7 @@ static void publish(struct page_server *s)
 	struct page_server_status status = {
 		.state = s->state, .pages = s->track.data, .left = s->track.left,
 		.sent = s->track.data - s->track.left, .zeros = s->zeros, .bytes_sent = s->out.sent,
+		.preferred = s->track.first_data, .preferred_left = s->track.first_left,
 		.requests = s->latency.n, .connections = s->connections,
 		.latency_p50 = latency_percentile(&s->latency, 0.5),
 		.latency_p99 = latency_percentile(&s->latency, 0.99),
@@ -125,8 +134,14 @@ void page_server_enter(struct page_server *s, enum page_server_state state)
 		s->o.changed(s->o.arg, state);
 }
 
+/* Who waits for the preferred pages hears of their end at once. */
 static void publish_now_and_then(struct page_server *s)
 {
+	if (!s->preferred_told && s->track.first_data > 0 && s->track.first_left == 0) {
+		s->preferred_told = true;
+		page_server_enter(s, s->state);
+		return;
+	}
 	if (tp_now_mono() - s->published_at < PUBLISH_SECONDS)
 		return;
 	publish(s);
@@ -166,18 +181,23 @@ static bool take_connection(struct page_server *s, int fd, struct tp_error *err)
 
 static bool obey(struct page_server *s, struct tp_error *err)
 {
-	bool stop, release;
+	bool stop, release, running;
 	int stream;
 
 	pthread_mutex_lock(&s->mutex);
 	stop = s->orders.stop;
 	release = s->orders.release;
+	running = s->orders.running;
 	s->bandwidth = s->orders.bandwidth;
 	stream = TP_STEAL_FD(s->orders.stream);
 	pthread_mutex_unlock(&s->mutex);
 	if (stop) {
 		tp_close(&stream);
 		return tp_fail(err, TP_ECANCELLED, "the page server was stopped");
+	}
+	if (running && !s->ran) {
+		s->ran = true;
+		s->first_until = tp_now_mono() + s->o.first_seconds;
 	}
 	if (stream >= 0 && !take_connection(s, stream, err))
 		return false;
@@ -325,7 +345,8 @@ static bool server_open(struct page_server *s, struct tp_error *err)
 	s->info = image_info(s->img);
 	store.img = s->img;
 	s->store = page_store_new(&store, err);
-	return s->store && page_track_init(&s->track, s->img, err) && page_setup_prepare(s, err);
+	return s->store && page_track_init(&s->track, s->img, err) && page_asked_init(&s->asked, s->img, err) &&
+	       page_setup_prepare(s, err);
 }
 
 struct page_server *page_server_new(const struct page_server_options *o, struct tp_error *err)
@@ -355,6 +376,7 @@ void page_server_free(struct page_server *s)
 		return;
 	page_store_free(s->store);
 	page_track_free(&s->track);
+	page_asked_free(&s->asked);
 	tp_buf_free(&s->out.buf);
 	tp_buf_free(&s->prologue);
 	tp_buf_free(&s->package);
@@ -375,7 +397,8 @@ void page_server_prefer(struct page_server *s, const struct image_pages *ranges,
 	page_track_prefer(&s->track, ranges, n);
 }
 
-unsigned page_server_asked(const struct page_server *s, struct image_pages *ranges, unsigned room)
+unsigned page_server_asked(struct page_server *s, struct image_pages *ranges, unsigned room)
 {
-	return page_track_asked(&s->track, ranges, room);
+	page_asked_add_ranges(&s->asked, s->track.first, s->track.nfirst);
+	return page_asked_ranges(&s->asked, ranges, room);
 }

@@ -34,7 +34,7 @@ enum page_server_state {
 
 const char *page_server_state_name(enum page_server_state state);
 
-#define PAGE_SERVER_RANGES_MAX 2000u
+#define PAGE_SERVER_FIRST_SECONDS 10u	/* usual length of the guest's first seconds */
 
 struct page_server_options {
 	int image_fd;			/* borrowed */
@@ -43,6 +43,7 @@ struct page_server_options {
 	uint64_t bandwidth;		/* bytes a second of what nobody asked for; 0: no limit */
 	bool hold;			/* stay PAGES_HELD until page_server_release() */
 	bool recover;			/* QEMU is in postcopy-paused already; begin in PAGES_WAITING */
+	double first_seconds;		/* in which requests count as the guest's working set */
 	void (*changed)(void *arg, enum page_server_state state);	/* the server's thread */
 	void (*progress)(void *arg);	/* the server's thread, at most 20 times a second */
 	void *arg;
@@ -51,11 +52,13 @@ struct page_server_options {
 /*
  * @pages: all that have content; @sent, @left: of these, what QEMU has or is being sent, and the
  * rest; @zeros: zero pages that were sent because they, or pages near them, were asked for
+ * @preferred, @preferred_left: pages with content of the preferred ranges, and those that were not sent
  * @latency_*: of requests, from their arrival until the page was handed to the socket, microseconds
  */
 struct page_server_status {
 	enum page_server_state state;
 	uint64_t pages, sent, left, zeros, bytes_sent;
+	uint64_t preferred, preferred_left;
 	uint64_t requests, connections;
 	uint32_t latency_p50, latency_p99, latency_max;
 	uint64_t bandwidth;
@@ -70,19 +73,25 @@ void page_server_free(struct page_server *s);
 const struct image *page_server_image(const struct page_server *s);
 
 /*
- * These are sent before all others, in this order, once the guest runs. Only before
- * page_server_run(). Ranges that do not exist, or that are too many, are passed over.
+ * These are sent before all others, in this order, once the guest runs; `changed` is called once more
+ * when all of them were. Only before page_server_run(). Ranges that do not exist, or that are too many,
+ * are passed over.
  */
 void page_server_prefer(struct page_server *s, const struct image_pages *ranges, unsigned n);
 /*
- * The ranges that this run's guest asked for, in order, then those that were preferred. After
+ * The guest's working set: what its devices and, in its first seconds, itself asked for, in order of
+ * first use, then those that were preferred (which are not asked for, as they are there), all bounded
+ * by page_asked.h. The first seconds begin with the first request after the devices were loaded, and
+ * once more with page_server_running(). A server with `recover` tells only what was preferred. After
  * page_server_run(). Returns how many.
  */
-unsigned page_server_asked(const struct page_server *s, struct image_pages *ranges, unsigned room);
+unsigned page_server_asked(struct page_server *s, struct image_pages *ranges, unsigned room);
 
 /* Any thread. A connected socket, taken: the first one, or a new one after the connection broke. */
 void page_server_stream(struct page_server *s, int fd_owned);
 void page_server_release(struct page_server *s);			/* any thread */
+/* The guest was continued; only the first time counts. Any thread. */
+void page_server_running(struct page_server *s);
 void page_server_bandwidth(struct page_server *s, uint64_t bytes);	/* any thread */
 void page_server_stop(struct page_server *s);				/* any thread */
 void page_server_status(struct page_server *s, struct page_server_status *status);	/* any thread */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "latency.h"
+#include "page_asked.h"
 #include "page_out.h"
 #include "page_server.h"
 #include "page_track.h"
@@ -38,6 +39,8 @@ struct page_ahead {
  * @bitmaps: blocks whose bitmap is still to come; @bitmap_block, @bitmap_at: the present one, pages
  * @credit: bytes that the background may send, of a limited bandwidth; @credit_at: as of when
  * @idle: there was nothing to send; @held_up: messages of QEMU wait for room in requests
+ * @first_until: end of the guest's first seconds, monotonic; 0: they have not begun
+ * @ran: somebody said that it runs; @preferred_told: that all preferred pages were sent
  * @bad_frame: that cannot be decoded, or NO_FRAME
  * Under the mutex: what other threads leave and take: @orders, @status.
  */
@@ -47,6 +50,7 @@ struct page_server {
 	const struct image_info *info;
 	struct page_store *store;
 	struct page_track track;
+	struct page_asked asked;
 	enum page_server_state state;
 	int fd;
 	struct page_out out;
@@ -66,6 +70,8 @@ struct page_server {
 	uint64_t bandwidth;
 	double credit, credit_at;
 	bool idle, held_up;
+	double first_until;
+	bool ran, preferred_told;
 	uint64_t bad_frame;
 	struct latency latency;
 	uint64_t zeros, connections;
@@ -74,7 +80,7 @@ struct page_server {
 
 	pthread_mutex_t mutex;
 	struct {
-		bool stop, release;
+		bool stop, release, running;
 		int stream;		/* -1: none */
 		uint64_t bandwidth;
 	} orders;

@@ -13,23 +13,25 @@
 
 #include "base/tp_error.h"
 #include "page_server.h"
+#include "storage/page_set.h"
 
 /*
  * @sent: a bit a page; @data, @left: pages with content, and those of them that were not sent
- * @first: the preferred ranges; @nfirst, @at_first, @at_page: how far these were gone through
- * @next: the same for all others, from page 0 on
- * @asked: units that were asked for, in order; @seen: a bit a unit
+ * @first: the preferred ranges; @preferred: a bit for each of their pages with content; @first_data,
+ * @first_left: how many these are, and those of them that were not sent
+ * @at: how far the preferred ranges, and all pages, were gone through; @before: the last step of it
  */
 struct page_track {
 	const struct image *img;
 	uint64_t pages, data, left;
-	uint64_t *sent;
-	struct image_pages first[PAGE_SERVER_RANGES_MAX];
-	unsigned nfirst, at_first;
-	uint64_t at_page, next;
-	uint64_t asked[PAGE_SERVER_RANGES_MAX];
-	unsigned nasked;
-	uint64_t *seen;
+	uint64_t *sent, *preferred;
+	struct image_pages first[PAGE_SET_RANGES_MAX];
+	unsigned nfirst;
+	uint64_t first_data, first_left, first_sum;
+	struct page_cursor {
+		unsigned range;
+		uint64_t in_range, page;
+	} at, before;
 };
 
 /* In place; zeroed before. */
@@ -49,10 +51,9 @@ void page_track_received(struct page_track *t, unsigned block, uint64_t first, c
 			 uint64_t n);
 /* The next page with content that is due and was not sent; false: none. */
 bool page_track_next(struct page_track *t, uint64_t *page);
-
+/* The page that page_track_next() gave last cannot be had now: it is next again. */
+void page_track_again(struct page_track *t);
+/* These come first, in this order. Ranges that the image does not have, or too many, are passed over. */
 void page_track_prefer(struct page_track *t, const struct image_pages *ranges, unsigned n);
-/* The guest asked for this page. */
-void page_track_ask(struct page_track *t, uint64_t page);
-unsigned page_track_asked(const struct page_track *t, struct image_pages *ranges, unsigned room);
 
 #endif

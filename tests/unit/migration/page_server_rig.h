@@ -65,7 +65,7 @@ static inline void rig_make(struct rig *r)
 	memset(r, 0, sizeof(*r));
 	fake_guest_image_make(&r->image, blocks, BLOCKS, 11);
 	fake_destination_init(&r->qemu, blocks, BLOCKS);
-	r->o = (struct page_server_options){ .image_fd = r->image.fd, .threads = 2,
+	r->o = (struct page_server_options){ .image_fd = r->image.fd, .threads = 2, .first_seconds = 3600,
 					     .changed = on_changed, .arg = r };
 	r->o.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_true(r->o.wake_fd >= 0);

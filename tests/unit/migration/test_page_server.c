@@ -175,8 +175,8 @@ static void preferred_ranges_come_first_and_are_told_again(void **state)
 {
 	static const struct image_pages ranges[] = {
 		{ 1, 32, 16 }, { 0, 1600, 16 },
-		/* Nonsense is passed over. */
-		{ 7, 0, 1 }, { 0, 1999, 2 }, { 0, 5, UINT64_MAX }, { 2, 0, 0 },
+		/* Nonsense is passed over, what is said twice counts once. */
+		{ 7, 0, 1 }, { 0, 1999, 2 }, { 0, 5, UINT64_MAX }, { 2, 0, 0 }, { 1, 32, 16 },
 	};
 	struct image_pages asked[8];
 	struct rig r;
@@ -184,7 +184,7 @@ static void preferred_ranges_come_first_and_are_told_again(void **state)
 	(void)state;
 	rig_make(&r);
 	rig_open(&r);
-	page_server_prefer(r.server, ranges, 6);
+	page_server_prefer(r.server, ranges, 7);
 	rig_run(&r);
 	connect_qemu(&r, false);
 	begin(&r);
@@ -197,11 +197,62 @@ static void preferred_ranges_come_first_and_are_told_again(void **state)
 	fake_destination_request(&r.qemu, 1990);
 	fake_destination_number(&r.qemu, DEST_PONG, 2);
 	finish(&r);
+	assert_int_equal(r.status.preferred, 22);
+	assert_int_equal(r.status.preferred_left, 0);
 	assert_int_equal(page_server_asked(r.server, asked, 8), 3);
-	/* A unit of 64 pages, cut off at the end of its block. */
 	assert_pages(&asked[0], 0, 1984, 16);
 	assert_pages(&asked[1], 1, 32, 16);
 	assert_pages(&asked[2], 0, 1600, 16);
+	/* Asked once more, it says the same. */
+	assert_int_equal(page_server_asked(r.server, asked, 2), 2);
+	assert_pages(&asked[1], 1, 32, 16);
+	rig_end(&r);
+}
+
+static void nap(double seconds)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = (long)(seconds * 1e9) }, NULL);
+}
+
+static void ask(struct rig *r, uint64_t page)
+{
+	fake_destination_request(&r->qemu, page);
+	while (!r->qemu.have[page])
+		assert_item(r, DEST_PAGE);
+}
+
+/* What devices touch counts, then what the guest does, until its first seconds are over. */
+static void only_the_first_seconds_count(void **state)
+{
+	struct image_pages asked[8];
+	struct rig r;
+
+	(void)state;
+	rig_make(&r);
+	r.o.bandwidth = 1;
+	r.o.first_seconds = 0.5;
+	rig_start(&r);
+	begin(&r);
+	ask(&r, 1984);
+	fake_destination_number(&r.qemu, DEST_PONG, 2);
+	await_state(&r, PAGES_SERVING);
+	nap(0.6);
+	/* Nobody said that the guest runs: they begin with the first request. */
+	ask(&r, 1600);
+	nap(0.6);
+	ask(&r, 1200);
+	page_server_running(r.server);
+	ask(&r, 800);
+	nap(0.6);
+	/* It was paused and continued. */
+	page_server_running(r.server);
+	ask(&r, 400);
+	page_server_stop(r.server);
+	assert_false(rig_join(&r));
+	assert_int_equal(page_server_asked(r.server, asked, 8), 3);
+	assert_pages(&asked[0], 0, 1984, 16);
+	assert_pages(&asked[1], 0, 1600, 16);
+	assert_pages(&asked[2], 0, 800, 16);
 	rig_end(&r);
 }
 
@@ -253,6 +304,7 @@ int main(void)
 		cmocka_unit_test(a_request_for_what_is_there_is_not_answered),
 		cmocka_unit_test(a_storm_of_requests),
 		cmocka_unit_test(preferred_ranges_come_first_and_are_told_again),
+		cmocka_unit_test(only_the_first_seconds_count),
 		cmocka_unit_test(the_background_keeps_to_its_bandwidth),
 		cmocka_unit_test(a_qemu_that_does_not_read_costs_no_memory),
 	};
