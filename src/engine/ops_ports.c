@@ -181,6 +181,9 @@ static struct io_worker *worker_of(struct torpor *t, const char *name, struct tp
 	if (strcmp(name, OP_WORKER_DISKS) == 0)
 		return t->disks;
 	p = pools_need(t->pools, name, err);
+	/* Somebody wants it: if it is back, the next try finds it. */
+	if (!p)
+		pools_room_changed(t->pools, name);
 	return p ? engine_pool_worker(p) : NULL;
 }
 

@@ -355,6 +355,8 @@ def test_pool_is_missing(s):
     if os.path.exists(s.daemon.pool):
         raise Failure("the missing pool was made anew")
     os.rename(s.daemon.pool + ".away", s.daemon.pool)
+    # Where it was seen to be missing, the first who wants it has it looked at.
+    poll(lambda: s.client.cmd("vm-hibernate", name="vm", **{"dry-run": True})["ok"], 5, "the pool to be back")
     vm.hibernate()
     vm.restore()
     vm.went_on(before)
