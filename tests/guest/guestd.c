@@ -33,7 +33,7 @@
 #define TICK_MS_MAX 60000
 #define INPUT_DEVICES_MAX 16
 
-uint64_t nonce;
+_Atomic uint64_t nonce;
 static int console;
 static atomic_bool ticks_on = true;
 static atomic_int tick_ms = 100;
@@ -115,8 +115,15 @@ static void cmd_clock(char **word)
 
 static void cmd_nonce(char **word)
 {
-	(void)word;
-	say("OK nonce %016" PRIx64, nonce);
+	char *end = NULL;
+	uint64_t value = word[1] ? strtoull(word[1], &end, 16) : nonce;
+
+	if (end && (*end || end != word[1] + 16)) {
+		say("ERR nonce usage: nonce [16 HEX DIGITS]");
+		return;
+	}
+	nonce = value;
+	say("OK nonce %016" PRIx64, value);
 }
 
 static bool on_off(const char *text, atomic_bool *flag)
@@ -192,11 +199,12 @@ static const struct command {
 	void (*run)(char **word);
 	int words;
 } commands[] = {
-	{"fill", cmd_fill, 4},	 {"verify", cmd_verify, 1},	{"dirty", cmd_dirty, 3},
-	{"write", cmd_write, 3}, {"read", cmd_read, 2},		{"sync", cmd_sync, 1},
-	{"seq", cmd_seq, 3},	 {"clock", cmd_clock, 1},	{"nonce", cmd_nonce, 1},
-	{"ticks", cmd_ticks, 2}, {"deaf", cmd_deaf, 2},		{"poweroff", cmd_poweroff, 1},
-	{"panic", cmd_panic, 1}, {"reboot", cmd_reboot, 1},	{"help", cmd_help, 1},
+	{"fill", cmd_fill, 4},	 {"verify", cmd_verify, 1},	{"touch", cmd_touch, 2},
+	{"dirty", cmd_dirty, 3}, {"write", cmd_write, 3},	{"read", cmd_read, 2},
+	{"sync", cmd_sync, 1},	 {"seq", cmd_seq, 3},		{"clock", cmd_clock, 1},
+	{"nonce", cmd_nonce, 2}, {"ticks", cmd_ticks, 2},	{"deaf", cmd_deaf, 2},
+	{"panic", cmd_panic, 1}, {"poweroff", cmd_poweroff, 1}, {"reboot", cmd_reboot, 1},
+	{"help", cmd_help, 1},
 };
 
 static void cmd_help(char **word)

@@ -8,8 +8,8 @@
 
 #define LINE_BYTES 1024
 
-/* Random, made at start, kept nowhere but in the memory of this process. */
-extern uint64_t nonce;
+/* Random, made at start or told on the console, kept nowhere but in the memory of this process. */
+extern _Atomic uint64_t nonce;
 
 /* Writes one line to the console, whole: lines of several threads never mix. */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
@@ -31,6 +31,7 @@ void start_thread(void *(*function)(void *), void *arg);
  */
 void cmd_fill(char **word);
 void cmd_verify(char **word);
+void cmd_touch(char **word);
 void cmd_dirty(char **word);
 void cmd_write(char **word);
 void cmd_read(char **word);
