@@ -104,6 +104,20 @@ static bool check_header(const struct image_header *h, struct image_info *info,
 	return true;
 }
 
+/* No checksum is over them: what is not as it was written is found by its not being zero. */
+static bool check_rest(int fd, struct tp_error *err)
+{
+	uint8_t rest[IMAGE_HEADER_SIZE - sizeof(struct image_header)];
+
+	if (!get(fd, rest, sizeof(rest), sizeof(struct image_header), "the header", err))
+		return false;
+	for (size_t i = 0; i < sizeof(rest); i++)
+		if (rest[i])
+			return tp_fail(err, TP_ECORRUPT, "the image's header is damaged (byte %zu, behind its fields, "
+				       "is not zero)", sizeof(struct image_header) + i);
+	return true;
+}
+
 static bool check_size(int fd, uint64_t sealed, struct image_info *info, struct tp_error *err)
 {
 	struct stat st;
@@ -246,7 +260,7 @@ static bool open_image(struct image *img, struct tp_error *err)
 
 	return get(img->fd, &h, sizeof(h), 0, "the header", err) &&
 	       check_header(&h, &img->info, err) &&
-	       check_size(img->fd, le64toh(h.sealed_size), &img->info, err) &&
+	       check_size(img->fd, le64toh(h.sealed_size), &img->info, err) && check_rest(img->fd, err) &&
 	       get(img->fd, &f, sizeof(f), img->info.file_bytes - sizeof(f), "the footer", err) &&
 	       check_footer(img, &f, err) && load_index(img, le64toh(f.index_checksum), err);
 }

@@ -83,6 +83,7 @@ class Image:
         need(len(d) >= 4096 + 40 + 128 and d[8:16] == b"TORPORH1", "no image")
         need(struct.unpack_from("<II", d) == (SKIPPABLE, 4088), "header")
         need(struct.unpack_from("<Q", d, 504)[0] == xxh64(d[:504]), "header's checksum")
+        need(not any(d[512:4096]), "header's rest")
         need(struct.unpack_from("<H", d, 16)[0] == 1, "newer format")
         need(struct.unpack_from("<Q", d, 40)[0] & ~8 == 0, "feature")
         need(struct.unpack_from("<Q", d, 72)[0] == len(d), "never completed, or cut")
