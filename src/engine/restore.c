@@ -184,6 +184,10 @@ bool restore_look(struct job *j, struct tp_error *err)
 	/* It must be marked as consumed before its guest runs: known before QEMU is started. */
 	if (!pool_writable(j->pool, err))
 		return false;
+	if (pool_copy_marked(j->pool, in_vm(j), in_id(j), NULL))
+		return tp_fail_class(err, TP_ESTATE, "InvalidState", "image %s: what pool %s has is an unfinished copy, by "
+				     "its file moving.json: finish the move, or remove that file if it was put there by "
+				     "hand", in_id(j), pool_name(j->pool));
 	manifest = pool_manifest_read(j->pool, in_vm(j), in_id(j), err);
 	if (!manifest) {
 		if (err && err->code == TP_ECORRUPT)

@@ -141,13 +141,14 @@ bool pool_image_consumed(struct pool *p, const char *vm, const char *id, const j
 json_t *pool_consumed_read(const struct pool *p, const char *vm, const char *id, struct tp_error *err);
 /*
  * The last verification: {"format": 1, "at", "ok", "footer", "damage"?: [{"what", ...}]}. read:
- * NotFound also where it was of other content than the footer names (footer NULL: any).
+ * NotFound also where it was of other content than the footer names (footer NULL: any). What does not
+ * say what was found in which content is an error, said in the log, and tells nothing of the image.
  */
 bool pool_verified_write(struct pool *p, const char *vm, const char *id, const json_t *outcome,
 			 struct tp_error *err);
 json_t *pool_verified_read(const struct pool *p, const char *vm, const char *id, const char *footer,
 			   struct tp_error *err);
-/* The first damage in words, into text, which is returned; "" where the outcome names none. */
+/* The first damage in words, into text, which is returned. */
 #define POOL_DAMAGE_TEXT 200
 const char *pool_damage_text(const json_t *outcome, char text[POOL_DAMAGE_TEXT]);
 
@@ -157,7 +158,7 @@ const char *pool_damage_text(const json_t *outcome, char text[POOL_DAMAGE_TEXT])
  * Exists where the pool has that image already. Returns memory.zst's descriptor (O_RDWR); its length
  * is what there is of it. suspend: what was copied stays, the room for the rest is given up. marks: the
  * source's consumed.json and verified.json, NULL: absent. offer: takes the mark away: the image is
- * here.
+ * here. marked: it has the mark, which mark (may be NULL) is set to, new; {} if it cannot be read.
  */
 struct pool_copy {
 	const char *vm, *id;
@@ -171,6 +172,7 @@ bool pool_copy_suspend(struct pool *p, const char *vm, const char *id, struct tp
 bool pool_copy_marks(struct pool *p, const char *vm, const char *id, const json_t *consumed,
 		     const json_t *verified, struct tp_error *err);
 bool pool_copy_offer(struct pool *p, const char *vm, const char *id, struct tp_error *err);
+bool pool_copy_marked(const struct pool *p, const char *vm, const char *id, json_t **mark);
 
 /*
  * Every image folder as {id, vm, state, manifest? (without its working set), bytes, allocated, why?,

@@ -182,16 +182,15 @@ static json_t *read_manifest(const struct pool *p, const char *vm, const char *i
 	return manifest;
 }
 
-/* False: not a copy in the making. A mark that cannot be read is one. */
+/* False: not a copy in the making. */
 static bool is_moving(json_t *entry, const struct pool *p, const char *vm, const char *id)
 {
-	struct tp_error why = TP_ERROR_INIT;
-	json_t *mark = pool_json_read(p, vm, id, POOL_MOVING_FILE, POOL_MOVING_MAX, &why), *manifest;
+	json_t *mark, *manifest;
 
-	if (!mark && why.code == TP_ESTATE)
+	if (!pool_copy_marked(p, vm, id, &mark))
 		return false;
 	tp_json_set_str(entry, "state", "partial");
-	tp_json_set(entry, "moving", mark ? mark : json_object());
+	tp_json_set(entry, "moving", mark);
 	manifest = read_manifest(p, vm, id, NULL);
 	if (manifest)
 		tp_json_set(entry, "manifest", manifest);

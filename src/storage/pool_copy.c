@@ -177,3 +177,15 @@ bool pool_copy_offer(struct pool *p, const char *vm, const char *id, struct tp_e
 	return pool_ids_check(vm, id, err) && pool_present(p, err) &&
 	       pool_json_unlink(p, vm, id, POOL_MOVING_FILE, err);
 }
+
+/* Absent is only what is known to be so. */
+bool pool_copy_marked(const struct pool *p, const char *vm, const char *id, json_t **mark)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	tp_autojson json_t *found = pool_json_read(p, vm, id, POOL_MOVING_FILE, POOL_MOVING_MAX, &why);
+	bool marked = found || why.code != TP_ESTATE;
+
+	if (mark)
+		*mark = !marked ? NULL : found ? TP_STEAL(found) : json_object();
+	return marked;
+}

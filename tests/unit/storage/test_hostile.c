@@ -340,6 +340,7 @@ static void texts_are_cut_between_characters(void **state)
 {
 	const char *f = *state;
 	struct pool *p = pool_with_two(f);
+	tp_autojson json_t *manifest = pool_manifest_read(p, VM, ID, NULL);
 	char what[400], text[600];
 
 	for (int shift = 0; shift < 3; shift++) {
@@ -347,7 +348,8 @@ static void texts_are_cut_between_characters(void **state)
 		for (size_t i = (size_t)shift; i + 3 < sizeof(what); i += 3)
 			memcpy(what + i, "\xe2\x82\xac", 3);
 		what[(size_t)shift + 3 * 130] = 0;
-		snprintf(text, sizeof(text), "{\"ok\": false, \"damage\": [{\"what\": \"%s\"}]}", what);
+		snprintf(text, sizeof(text), "{\"ok\": false, \"footer\": \"%s\", \"damage\": [{\"what\": \"%s\"}]}",
+			 tp_json_str(manifest, "footer"), what);
 		put_text(f, FOLDER "verified.json", text);
 		assert_string_equal(state_of_first(p), "corrupt");
 	}

@@ -99,11 +99,17 @@ static void torn_mark(void **state)
 {
 	struct tp_error err = TP_ERROR_INIT;
 	struct pool *p = open_pool(state);
+	tp_autojson json_t *mark = NULL;
 
 	put_image(p, VM, ID);
 	assert_state(p, "complete");
+	assert_false(pool_copy_marked(p, VM, ID, &mark));
+	assert_null(mark);
 	put_text(*state, "pool/" VM "/" ID "/moving.json", "{\"from\": ");
 	assert_state(p, "partial");
+	assert_true(pool_copy_marked(p, VM, ID, NULL));
+	assert_true(pool_copy_marked(p, VM, ID, &mark));
+	assert_int_equal(json_object_size(mark), 0);
 	assert_ok(pool_copy_offer(p, VM, ID, &err), &err);
 	assert_state(p, "complete");
 	pool_close(p);
@@ -134,8 +140,40 @@ static void verified(void **state)
 	tp_json_set_str(other, "footer", FOOTER);
 	assert_ok(pool_verified_write(p, VM, ID, other, &err), &err);
 	assert_state(p, "complete");
-	put_text(*state, "pool/" VM "/" ID "/verified.json", "not JSON");
+	pool_close(p);
+}
+
+/* What is no outcome tells nothing of the image, least of all that it is damaged for no reason. */
+static void no_outcome(void **state)
+{
+	static const char *const texts[] = { "not JSON", "", "[]", "{}", "{\"ok\": false}",
+					     "{\"ok\": 0, \"footer\": \"0123456789abcdef\"}",
+					     "{\"ok\": false, \"footer\": null}" };
+	struct tp_error err = TP_ERROR_INIT;
+	struct pool *p = open_pool(state);
+	tp_autojson json_t *outcome = NULL, *manifest = NULL, *entry = NULL;
+	char text[POOL_DAMAGE_TEXT];
+
+	put_image(p, VM, ID);
+	for (size_t i = 0; i < TP_N(texts); i++) {
+		put_text(*state, "pool/" VM "/" ID "/verified.json", texts[i]);
+		assert_state(p, "complete");
+		assert_null(pool_verified_read(p, VM, ID, NULL, &err));
+		assert_failed(&err, "Corrupt", "");
+		assert_null(pool_verified_read(p, VM, ID, NULL, NULL));
+	}
+	assert_int_equal(unlink(at(*state, "pool/" VM "/" ID "/verified.json")), 0);
+	assert_int_equal(mkdir(at(*state, "pool/" VM "/" ID "/verified.json"), 0700), 0);
 	assert_state(p, "complete");
+	assert_int_equal(rmdir(at(*state, "pool/" VM "/" ID "/verified.json")), 0);
+	/* One that names no damage has a reason all the same. */
+	manifest = pool_manifest_read(p, VM, ID, &err);
+	outcome = json_pack("{s:b, s:O}", "ok", 0, "footer", json_object_get(manifest, "footer"));
+	assert_ok(pool_verified_write(p, VM, ID, outcome, &err), &err);
+	entry = only_entry(p);
+	assert_string_equal(tp_json_str(entry, "state"), "corrupt");
+	assert_string_equal(tp_json_str(entry, "why"), "the last verification failed");
+	assert_string_equal(pool_damage_text(outcome, text), "the last verification failed");
 	pool_close(p);
 }
 
@@ -146,6 +184,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(goes_on_with_the_same_content_only, make_folder, drop_folder),
 		cmocka_unit_test_setup_teardown(torn_mark, make_folder, drop_folder),
 		cmocka_unit_test_setup_teardown(verified, make_folder, drop_folder),
+		cmocka_unit_test_setup_teardown(no_outcome, make_folder, drop_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
