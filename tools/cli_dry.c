@@ -45,6 +45,7 @@ void cli_say_dry(const json_t *dry)
 	json_t *warning;
 	size_t i;
 
+	cli_say_line("  mode", tp_json_str(estimate, "mode"));
 	size_line("  at most", estimate, "bytes");
 	size_line("  expected", estimate, "expected");
 	span_line("  takes", estimate, "seconds");

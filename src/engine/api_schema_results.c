@@ -202,6 +202,8 @@ const struct api_type api_types_results[] = {
 			 REQUIRED("estimate", "Estimate", "what it would take")) },
 	{ .name = "Estimate", .kind = API_STRUCT, .doc = "What an operation would take; null: not known.",
 	  .members = ROW(REQUIRED("bytes", "any", "written or read"), REQUIRED("seconds", "any", "duration"),
-			 REQUIRED("pause", "any", "seconds in which the guest does not run")) },
+			 REQUIRED("pause", "any", "seconds in which the guest does not run"),
+			 OPTIONAL("mode", "RestoreMode", "of a restore: eager or lazy, as far as can be told before "
+				  "QEMU runs")) },
 	{ .name = NULL },
 };
