@@ -32,7 +32,7 @@ TP_LOG_SOURCE("engine.prefetch");
 
 #define RETRY_MIN 0.05		/* seconds */
 #define RETRY_MAX 5.0
-#define RETRY_DAMAGED 30.0
+#define RETRY_DAMAGED 10.0
 #define ASK_LIMIT 2.0		/* seconds for QEMU's answers; its main loop may be stuck */
 
 static void soon(struct prefetch *p, double after)

@@ -3,12 +3,13 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 
-from lib.base import check, equal, poll
+from lib.base import check, equal, matches, poll
 from lib.faults import armed, revive, send_and_die, settled
-from lib.scenario import tag
+from lib.scenario import slow, tag
 
 
 def prefetch(vm):
@@ -174,4 +175,100 @@ def test_daemon_dies_in_each_step(s):
         before = vm.went_on(before)
         vm.hibernate()
     vm.restore()
+    vm.verify()
+
+
+@slow
+def test_damage_in_what_was_not_sent(s):
+    """Named, never run on; what was put right is served, and the guest goes on by itself."""
+    vm = s.boot(memory="512M")
+    vm.fill(64, "random")
+    vm.hibernate(keep=True)
+    image = vm.image_file()
+    good = s.path("good")
+    shutil.copyfile(image, good)
+    offset = os.path.getsize(image) * 3 // 4
+    with open(image, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 0xff]))
+    vm.restore(mode="lazy", keep=True)
+    vm.wait_state("restoring/postcopy-paused", 60)
+    told = prefetch(vm)
+    matches(told["message"], r"is damaged: .*frame \d+.*pc\.ram.*image cat --salvage")
+    check(told["damage"][0]["pages"] > 0 and told["damage"][0]["block"] == "pc.ram", told)
+    before = vm.last_tick()
+    vm.silent(1)
+    with open(good, "rb") as source, open(image, "r+b") as file:
+        source.seek(offset)
+        file.seek(offset)
+        file.write(source.read(1))
+    vm.wait_state("running/ok", 90)
+    vm.went_on(before)
+    whole(vm)
+    vm.verify()
+
+
+@slow
+def test_quit_while_the_image_is_damaged(s):
+    """QEMU's main loop may wait for a page that never comes: it is ended all the same."""
+    vm = s.boot(memory="512M")
+    vm.fill(64, "random")
+    vm.hibernate(keep=True)
+    image = vm.image_file()
+    with open(image, "r+b") as file:
+        file.seek(os.path.getsize(image) // 2)
+        file.write(bytes(4096))
+    vm.restore(mode="lazy", keep=True)
+    vm.wait_state("restoring/postcopy-paused", 60)
+    s.daemon.restart(kill=True)
+    vm.wait_state("restoring/postcopy-paused", 60)
+    vm.quit()
+    vm.wait_state("shutoff/quit")
+    equal(prefetch(vm), None)
+
+
+def test_what_cannot_be_lazy_is_eager(s):
+    """Too small for "auto"; a QEMU that may not handle its guest's page faults."""
+    vm = s.boot(memory="256M", qemu=s.qemu)
+    before = vm.tick()
+    vm.hibernate()
+    equal(vm.restore()["result"]["mode"], "eager")
+    before = vm.went_on(before)
+    vm.hibernate()
+    vm.spec["launch"]["wrapper"] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    vm.define()
+    os.chmod(s.dir, 0o755)
+    dry = s.client.cmd("vm-restore", name="vm", mode="lazy", **{"dry-run": True})
+    check(dry["ok"], dry)
+
+
+@slow
+def test_several_at_once(s):
+    vms = [s.boot(name, memory="256M") for name in ("one", "two", "three")]
+    for vm in vms:
+        vm.fill(32, "mixed")
+        vm.hibernate()
+    ops = [s.client.cmd("vm-restore", name=vm.name, mode="lazy", until="whole")["operation"] for vm in vms]
+    for op in ops:
+        equal(s.client.cmd("operation-wait", id=op)["status"], "succeeded")
+    for vm in vms:
+        vm.verify()
+
+
+@slow
+@tag("version")
+def test_page_server_is_killed_ten_times(s):
+    vm = s.boot(memory="512M")
+    vm.fill(64, "mixed")
+    before = vm.tick()
+    lazily(vm)
+    for _ in range(10):
+        kill_server(s, vm)
+        before = vm.went_on(before)
+        vm.wait_state("running/ok")
+    equal(prefetch(vm)["restarts"], 10)
+    vm.hibernate()
+    vm.restore(mode="eager")
     vm.verify()
