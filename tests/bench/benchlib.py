@@ -59,8 +59,9 @@ class Client:
 class Daemon:
     """torpord with all its folders in one. Use it in a with statement."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *arguments):
         self.folder = folder
+        self.arguments = arguments
         self.pool = os.path.join(folder, "pool")
         self.runtime = os.path.join(folder, "run")
         self.socket = os.path.join(self.runtime, "torpor.sock")
@@ -70,7 +71,8 @@ class Daemon:
     def __enter__(self):
         argv = [os.path.join(guestvm.BUILD, "torpord"), "--socket", self.socket,
                 "--state-dir", os.path.join(self.folder, "state"),
-                "--runtime-dir", self.runtime, "--pool", f"default={self.pool}"]
+                "--runtime-dir", self.runtime, "--pool", f"default={self.pool}",
+                *self.arguments]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         return self
@@ -177,6 +179,16 @@ def warm(path):
     os.sync()
 
 
+def chill(path):
+    """Have a file out of the page cache."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
 def cpu_model():
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -239,7 +251,10 @@ def show_logs(folder):
 
 
 def run(options, measure, report):
-    """measure(folder, options, say) in a folder of its own, its report on stdout, its samples by --json."""
+    """measure(folder, options, say) in a folder of its own, its report on stdout, its samples by --json.
+
+    Returns the result.
+    """
     need("zstd")
     # So that a terminated run, too, leaves no QEMU behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -256,3 +271,4 @@ def run(options, measure, report):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
+    return result

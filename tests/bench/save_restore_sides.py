@@ -52,12 +52,15 @@ def settle(path):
 # ---------------------------------------------------------------- torpor's side
 
 class Torpor:
-    def __init__(self, daemon, options):
+    FILLED = 0.5			# of its RAM
+
+    def __init__(self, daemon, options, vm=VM):
         self.daemon = daemon
+        self.vm = vm
         self.ram_mib = options.ram_mib
         self.version = options.qemu
-        self.disk = os.path.join(daemon.folder, "disk.qcow2")
-        self.console = os.path.join(daemon.runtime, VM, "guest.sock")
+        self.disk = os.path.join(daemon.folder, f"{vm}.qcow2")
+        self.console = os.path.join(daemon.runtime, vm, "guest.sock")
         self.client = benchlib.Client(daemon.socket)
         self.argv = []
         self.image = None
@@ -78,15 +81,15 @@ class Torpor:
             "disks": {"disk0": {"file": self.disk, "format": "qcow2"}}, "agent": "auto"}}
 
     def query(self):
-        return self.client.command("query-vm", name=VM)
+        return self.client.command("query-vm", name=self.vm)
 
     def boot(self):
         guest = os.path.join(guestvm.BUILD, "guest")
         subprocess.run([guestvm.qemu_program(self.version, "qemu-img"), "convert", "-f", "raw",
                         "-O", "qcow2", os.path.join(guest, "disk-template.raw"), self.disk],
                        check=True)
-        self.client.command("vm-define", name=VM, spec=self.spec())
-        self.client.command("vm-start", name=VM, wait=True)
+        self.client.command("vm-define", name=self.vm, spec=self.spec())
+        self.client.command("vm-start", name=self.vm, wait=True)
         console = benchlib.connect_console(self.console)
         try:
             console_line(console, "TICK", 120)
@@ -96,7 +99,7 @@ class Torpor:
     def prepare(self):
         """Boots and fills the guest; returns the daemon's memory with this one VM."""
         self.boot()
-        ask(self.console, f"fill {self.ram_mib // 2} mixed 1")
+        ask(self.console, f"fill {int(self.ram_mib * self.FILLED)} mixed 1")
         with open(f"/proc/{self.query()['pid']}/cmdline", encoding="utf-8") as file:
             self.argv = file.read().split("\0")[:-1]
         return self.memory()
@@ -107,9 +110,9 @@ class Torpor:
     def hibernate(self):
         os.sync()
         cpu, start = benchlib.busy_seconds(), time.monotonic()
-        record = self.client.command("vm-hibernate", name=VM, methods=["save"], wait=True)
+        record = self.client.command("vm-hibernate", name=self.vm, methods=["save"], wait=True)
         end, cpu = time.monotonic(), benchlib.busy_seconds() - cpu
-        self.image = self.daemon.image(VM, record["result"]["image"])
+        self.image = self.daemon.image(self.vm, record["result"]["image"])
         figures = {"whole": end - start, "cpu": cpu, "pause": record["result"]["pause"],
                    "bytes": os.path.getsize(self.image), "durable": until(record, "Committing")}
         figures.update(phases(record))
@@ -118,7 +121,7 @@ class Torpor:
     def restore(self):
         benchlib.warm(self.image)
         start = time.monotonic()
-        record = self.client.command("vm-restore", name=VM, mode="eager", wait=True)
+        record = self.client.command("vm-restore", name=self.vm, mode="eager", wait=True)
         figures = {"whole": time.monotonic() - start, "running": record["result"]["running"]}
         figures.update(phases(record))
         return figures
@@ -161,7 +164,7 @@ class Stock:
 
     def own_paths(self, torpor):
         """torpor's command line, with sockets and the disk of our own."""
-        run = os.path.join(torpor.daemon.runtime, VM)
+        run = os.path.join(torpor.daemon.runtime, torpor.vm)
         argv = [arg.replace(torpor.disk, self.disk).replace(run, self.folder)
                 for arg in torpor.argv if arg != "-S"]
         argv = [re.sub(r"id=torpor-qmp,fd=\d+", f"id=torpor-qmp,path={self.monitor}", arg)
