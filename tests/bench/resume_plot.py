@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The plot of resume: an SVG that is legible on light and dark, one panel for each moment."""
+"""The plot of resume: an SVG with one panel for each moment.
+
+It has a ground of its own, light or dark as the reader's pages are, so that it can be read on any.
+"""
 
 import math
 
@@ -9,6 +12,7 @@ WIDTH, HEIGHT = 880, 360
 LEFT, TOP, BOTTOM, GAP = 62, 64, 58, 26
 NAMES = {"lazy": "torpor, lazy", "eager": "torpor, eager", "stock": "stock QEMU, zstd -dc"}
 STYLE = """
+.ground { fill: #ffffff; }
 text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
 .small { font-size: 11px; fill: #57606a; }
 .title { font-weight: 600; }
@@ -20,6 +24,7 @@ text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f;
 .line.lazy, .line.eager, .line.stock { fill: none; }
 text.lazy, text.eager, text.stock { stroke: none; font-size: 11px; font-weight: 600; }
 @media (prefers-color-scheme: dark) {
+.ground { fill: #161b22; }
 text { fill: #e6edf3; }
 .small { fill: #9da7b1; }
 .grid { stroke: #3a424b; }
@@ -93,7 +98,7 @@ def panel(figures, axis, moment, title, left, width):
     yield text(left + (width - room / 2) / 2, TOP - 14, title, "title")
     for decade in axis.decades():
         y = axis.y(decade)
-        yield f'<line class="grid" x1="{left}" x2="{left + width - room + 8:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<path class="grid" d="M{left:.1f} {y:.1f}h{width - room + 8:.1f}"/>'
     for x, mib in zip(xs, figures.sizes):
         yield text(x, HEIGHT - BOTTOM + 18, size_text(mib).replace("iB", ""), "small")
     for side in reversed(SIDES):
@@ -120,7 +125,8 @@ def plot(result):
     width = (WIDTH - LEFT - GAP * (len(MOMENTS) - 1)) / len(MOMENTS)
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
              f'role="img" aria-label="Time to resume a guest, by its RAM">',
-             f"<style>{STYLE}</style>"]
+             f"<style>{STYLE}</style>",
+             f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}" rx="8"/>']
     lines += legend(figures, result)
     for decade in axis.decades():
         lines.append(text(LEFT - 8, axis.y(decade) + 4, time_text(decade), "small", "end"))
