@@ -134,6 +134,14 @@ static void amend_record(const struct prefetch *p, const struct tp_error *err)
 
 /* --- the end --- */
 
+/* Its restore holds the VM still. */
+static bool restores(const struct prefetch *p)
+{
+	const char *id = tp_json_str(prefetch_record(p), "operation");
+
+	return p->vm->op && id && strcmp(op_id(p->vm->op), id) == 0;
+}
+
 static void drop_image(struct prefetch *p)
 {
 	json_t *record = prefetch_record(p);
@@ -162,6 +170,15 @@ static void unlink_sockets(const struct vm *vm)
 	unlink(launch_socket(vm, "pages-qemu", path, sizeof(path)));
 }
 
+/* What only the damage had stopped goes on, now that the image has proved to be whole. */
+static void go_on(struct prefetch *p)
+{
+	struct qmp_client *qmp = p->vm->qemu ? p->vm->qemu->qmp : NULL;
+
+	if (qmp && tp_json_bool(prefetch_record(p), "stopped", false))
+		qmp_client_send(qmp, QMP_CONT, NULL, NULL, 0, NULL, NULL, NULL);
+}
+
 void prefetch_completed(struct prefetch *p)
 {
 	struct vm *vm = p->vm;
@@ -169,11 +186,12 @@ void prefetch_completed(struct prefetch *p)
 	if (p->whole_at <= 0)
 		p->whole_at = since_began(p);
 	p->finished = true;
-	if (vm->op && strcmp(op_id(vm->op), tp_json_str(prefetch_record(p), "operation")) == 0)
+	if (restores(p))
 		return;		/* prefetch_op_ended() comes */
 	tp_info("vm=%s all its memory is in, %.3f s after the command", vm->name, p->whole_at);
 	amend_record(p, NULL);
 	drop_image(p);
+	go_on(p);
 	release(p);
 	unlink_sockets(vm);
 	vm_rest_set(vm, "prefetch", NULL);
@@ -199,7 +217,7 @@ void prefetch_over(struct vm *vm)
 	tp_fail_class(&why, TP_EQMP, "QemuExited", "QEMU of VM %s ended before all its memory was in", vm->name);
 	if (p->server)
 		mover_kill(p->server, SIGKILL);
-	if (!vm->op)
+	if (!restores(p))
 		amend_record(p, &why);
 	release(p);
 	unlink_sockets(vm);
@@ -283,19 +301,20 @@ static void damage_is(struct prefetch *p, const json_t *error)
 		 "Put the image right (or its pool back) and it goes on by itself; image cat --salvage writes what can "
 		 "be read; vm-quit gives the VM up", image, desc ? desc : "its pages cannot be read");
 	tp_err("vm=%s %s", p->vm->name, p->message);
-	if (!p->stopped && vm_running(p->vm) && p->vm->qemu->qmp)
-		p->stopped = qmp_client_send(p->vm->qemu->qmp, QMP_STOP, NULL, NULL, 0, NULL, NULL, NULL) != 0;
+	if (!vm_running(p->vm) || !p->vm->qemu->qmp ||
+	    !qmp_client_send(p->vm->qemu->qmp, QMP_STOP, NULL, NULL, 0, NULL, NULL, NULL))
+		return;
+	tp_json_set(prefetch_record(p), "stopped", json_true());
+	vm_rest_set(p->vm, "prefetch", json_incref(prefetch_record(p)));
+	vm_rest_save(p->vm);
 }
 
-/* It is served again: what only the damage had stopped goes on. */
+/* Of an image that was damaged nothing is believed before all of it is in. */
 static void served(struct prefetch *p)
 {
 	p->backoff = 0;
-	p->damaged = false;
-	if (p->stopped && p->vm->qemu && p->vm->qemu->qmp)
-		qmp_client_send(p->vm->qemu->qmp, QMP_CONT, NULL, NULL, 0, NULL, NULL, NULL);
-	p->stopped = false;
-	prefetch_set_away(p, false);
+	if (!p->damaged)
+		prefetch_set_away(p, false);
 }
 
 static void status_is(struct prefetch *p, const json_t *status)

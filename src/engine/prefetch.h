@@ -5,7 +5,7 @@
  * From the commit of a lazy restore until all memory is in, a VM has a prefetch: the page server, its
  * image, what is left. It belongs to the VM, not to the operation, and outlives the engine: state.json
  * has it as "prefetch": {image: {id, pool, vm}, keep, operation, began (us), until-whole, bandwidth,
- * ran, server: {pid, start, boot}}.
+ * ran, stopped (by us, for damage), server: {pid, start, boot}}.
  */
 #ifndef ENGINE_PREFETCH_H
 #define ENGINE_PREFETCH_H

@@ -18,7 +18,7 @@ struct prefetch {
 	bool away;			/* QEMU has no server, or no connection with it */
 	bool finished;			/* all is in; the restore's record is not written yet */
 	bool done;			/* the server's last word: it is to end now */
-	bool damaged, stopped;		/* the guest, for that reason */
+	bool damaged;
 	bool hurried;			/* the limit is lifted */
 	uint64_t waited_pages;		/* sent, when the operation that waits looked last */
 	double preferred_at, whole_at;	/* seconds from the command; 0: not yet */

@@ -54,8 +54,13 @@ static void later(struct prefetch *p)
 
 static void later_because(struct prefetch *p, const char *what, const char *why)
 {
-	snprintf(p->message, sizeof(p->message), "%s: %s; it is tried again", what, why);
-	tp_warn("vm=%s %s", p->vm->name, p->message);
+	char text[sizeof(p->message)];
+
+	snprintf(text, sizeof(text), "%s: %s; it is tried again", what, why);
+	if (strcmp(text, p->message) != 0)
+		tp_warn("vm=%s %s", p->vm->name, text);
+	if (!p->damaged)
+		snprintf(p->message, sizeof(p->message), "%s", text);
 	later(p);
 }
 
