@@ -21,10 +21,10 @@ static uint64_t block_pages(const struct page_asked *a, unsigned block)
 
 static uint64_t pages_max(const struct page_asked *a)
 {
-	uint64_t quarter = image_info(a->img)->pages_data / 4;
+	uint64_t half = image_info(a->img)->pages_data / 2;
 	uint64_t most = ASKED_BYTES_MAX >> image_info(a->img)->page_bits;
 
-	return quarter < most ? quarter : most;
+	return half < most ? half : most;
 }
 
 bool page_asked_init(struct page_asked *a, const struct image *img, struct tp_error *err)

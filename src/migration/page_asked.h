@@ -4,9 +4,9 @@
  *
  * A request brings its whole frame, so of a frame only the first page is ever asked for. Pages are
  * noted by units, in order of first use; units less than about a frame apart make one range, which has
- * the place of its first one. A set is bounded, so that it does not grow from resume to resume: it is a
- * quarter of the image's content at most, and ASKED_BYTES_MAX; what was asked for now comes first, and
- * of the former set what finds room after it.
+ * the place of its first one. A set is bounded, so that it does not grow from resume to resume: it is
+ * half of the image's content at most, and ASKED_BYTES_MAX; what was asked for now comes first, and of
+ * the former set what finds room after it.
  */
 #ifndef PAGE_ASKED_H
 #define PAGE_ASKED_H
