@@ -20,6 +20,7 @@
 #include "migration/image_machine.h"
 #include "storage/image_format.h"
 #include "storage/image_survey.h"
+#include "storage/page_set.h"
 #include "storage/pool.h"
 
 static const char *const kinds[] = { "stopped", "live", "background-snapshot" };
@@ -52,6 +53,14 @@ static json_t *take_beside(struct info *i, const char *file, size_t max)
 
 	take_problem(i, &why);
 	return value;
+}
+
+/* NULL: none, or one that would not be used. */
+static const json_t *working_set(const struct info *i)
+{
+	const json_t *set = json_object_get(i->manifest, "working-set"), *ram = tp_json_path(i->manifest, "ram.blocks");
+
+	return json_is_array(ram) && page_set_check(set, ram, NULL) ? set : NULL;
 }
 
 static void compare(struct info *i)
@@ -170,6 +179,19 @@ static json_t *folder_of(const char *file)
 	return slash ? json_stringn(file, slash == file ? 1 : (size_t)(slash - file)) : json_string(".");
 }
 
+static uint64_t set_bytes(const json_t *set)
+{
+	return page_set_pages(set) * (uint64_t)tp_json_int(set, "page-size", 0);
+}
+
+static json_t *working_set_json(const struct info *i)
+{
+	const json_t *set = working_set(i);
+
+	return set ? json_pack("{s:I, s:I, s:I}", "pages", (json_int_t)page_set_pages(set), "ranges",
+			       (json_int_t)page_set_ranges(set), "bytes", (json_int_t)set_bytes(set)) : json_null();
+}
+
 static enum cli_status info_json(const struct info *i)
 {
 	tp_autojson json_t *o = i->img ? image_json(i) : json_object();
@@ -181,6 +203,7 @@ static enum cli_status info_json(const struct info *i)
 		tp_json_set(o, "damage", cli_error_object(&i->damage));
 	tp_json_set(o, "problems", json_incref(i->problems));
 	tp_json_set(o, "manifest", or_null(i->manifest));
+	tp_json_set(o, "working-set", working_set_json(i));
 	tp_json_set(o, "consumed", or_null(i->consumed));
 	tp_json_set(o, "verified", or_null(i->verified));
 	tp_json_set(o, "moving", or_null(i->moving));
@@ -223,6 +246,16 @@ static void say_member(const char *label, const json_t *object, const char *path
 		cli_say("%-9s %s", label, text);
 }
 
+static void say_working_set(const struct info *i)
+{
+	const json_t *set = working_set(i);
+	char size[TP_SIZE_TEXT];
+
+	if (set)
+		cli_say("working   set of %" PRIu64 " pages in %zu ranges, %s", page_set_pages(set),
+			page_set_ranges(set), tp_size_format(set_bytes(set), size));
+}
+
 static void say_manifest(const struct info *i)
 {
 	const char *vm = tp_json_str(i->manifest, "vm"), *uid = tp_json_str(i->manifest, "uid");
@@ -238,6 +271,7 @@ static void say_manifest(const struct info *i)
 	say_member("cpu", i->manifest, "cpu.model");
 	say_member("guest", i->manifest, "run-state");
 	say_disks(i->manifest);
+	say_working_set(i);
 }
 
 /* A record that came along with a copy, or is older than the damage, does not vouch for what is here. */

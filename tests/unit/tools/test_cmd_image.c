@@ -158,6 +158,57 @@ static void good_image(void **state)
 	drop_file(&t, fd);
 }
 
+/* Beside the image in a folder of its own. */
+static void put_manifest(const char *folder, json_t *m_owned)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "%s/manifest.json", folder);
+	assert_int_equal(json_dump_file(m_owned, file, JSON_COMPACT), 0);
+	json_decref(m_owned);
+}
+
+static json_t *manifest_with(json_int_t pages)
+{
+	return json_pack("{s:{s:[{s:s, s:i}, {s:s, s:i}]}, s:{s:i, s:[s], s:[[i, i, I], [i, i, i]]}}", "ram", "blocks",
+			 "id", "ram", "bytes", 6 * 4096, "id", "rom", "bytes", 2 * 4096, "working-set", "page-size",
+			 4096, "blocks", "ram", "ranges", 0, 1, pages, 0, 0, 1);
+}
+
+static void working_set_is_told(void **state)
+{
+	char folder[] = "/tmp/torpor-cmd-info-XXXXXX", image[64], manifest[64];
+	tp_autojson json_t *o = NULL;
+	static struct captured c;
+	struct small_image t;
+	int fd;
+
+	(void)state;
+	make_file(&t, &fd);
+	assert_non_null(mkdtemp(folder));
+	snprintf(image, sizeof(image), "%s/memory.zst", folder);
+	snprintf(manifest, sizeof(manifest), "%s/manifest.json", folder);
+	assert_int_equal(link(path, image), 0);
+	put_manifest(folder, manifest_with(4));
+	run(&c, 'i', image, false);
+	assert_int_equal(c.status, 0);
+	assert_non_null(strstr(c.out, "working   set of 5 pages in 2 ranges, 20 KiB\n"));
+	run(&c, 'i', image, true);
+	o = json_loads(c.out, 0, NULL);
+	assert_int_equal(tp_json_int(tp_json_path(o, "working-set"), "pages", -1), 5);
+	assert_int_equal(tp_json_int(tp_json_path(o, "working-set"), "ranges", -1), 2);
+	assert_int_equal(tp_json_int(tp_json_path(o, "working-set"), "bytes", -1), 20480);
+	/* One that does not fit is none, and no fault of the image. */
+	put_manifest(folder, manifest_with(6));
+	run(&c, 'i', image, false);
+	assert_int_equal(c.status, 0);
+	assert_null(strstr(c.out, "working"));
+	unlink(manifest);
+	unlink(image);
+	assert_int_equal(rmdir(folder), 0);
+	drop_file(&t, fd);
+}
+
 static void damaged_frame(void **state)
 {
 	uint64_t first, second, index_at;
@@ -279,6 +330,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good_image),
+		cmocka_unit_test(working_set_is_told),
 		cmocka_unit_test(damaged_frame),
 		cmocka_unit_test(nothing_to_read),
 		cmocka_unit_test(no_terminal),
