@@ -13,6 +13,8 @@
 #include "base/tp_json.h"
 #include "base/tp_log.h"
 #include "engine/engine.h"
+#include "engine/steps.h"
+#include "storage/page_set.h"
 
 TP_LOG_SOURCE("engine.working-set");
 
@@ -30,7 +32,7 @@ static bool store_run(void *arg, struct tp_error *err)
 	struct store *s = arg;
 
 	if (s->set)
-		return state_vm_write(s->dirfd, FILE_NAME, s->set, err);
+		return page_set_check(s->set, NULL, err) && state_vm_write(s->dirfd, FILE_NAME, s->set, err);
 	return unlinkat(s->dirfd, FILE_NAME, 0) == 0 || errno == ENOENT ||
 	       tp_fail_sys(err, errno, "remove %s", FILE_NAME);
 }
@@ -53,7 +55,8 @@ static void store_done(void *arg, const struct tp_error *err)
 
 void working_set_store(struct vm *vm, json_t *set_owned)
 {
-	struct store *s = calloc(1, sizeof(*s));
+	bool says_nothing = set_owned && page_set_ranges(set_owned) == 0;
+	struct store *s = says_nothing ? NULL : calloc(1, sizeof(*s));
 
 	if (!s) {
 		json_decref(set_owned);
@@ -70,4 +73,38 @@ json_t *working_set_request(const json_t *manifest)
 	const json_t *set = json_object_get(manifest, "working-set");
 
 	return json_is_object(set) ? json_deep_copy(set) : NULL;
+}
+
+/* --- into a manifest --- */
+
+static bool read_run(struct job *j, struct tp_error *err)
+{
+	struct tp_error why = TP_ERROR_INIT;
+	json_t *set = state_vm_read(j->fd, FILE_NAME, &why);
+
+	(void)err;
+	if (set && page_set_check(set, NULL, &why)) {
+		j->out = set;
+		return true;
+	}
+	if (why.code != TP_OK)
+		tp_warn("vm=%s %s: %s; it is not used", tp_json_str(j->in, "vm"), FILE_NAME, why.text);
+	json_decref(set);
+	return true;
+}
+
+struct op_job *working_set_read(struct vm *vm, struct tp_error *err)
+{
+	struct job *j = job_new(read_run, json_pack("{s:s}", "vm", vm->name), NULL, err);
+
+	if (!j)
+		return NULL;
+	snprintf(j->worker, sizeof(j->worker), "%s", OP_WORKER_STATE);
+	j->fd = fcntl(vm->dirfd, F_DUPFD_CLOEXEC, 3);
+	return &j->base;
+}
+
+json_t *working_set_of(const json_t *set, const json_t *ram)
+{
+	return set ? page_set_fit(set, ram) : NULL;
 }

@@ -13,13 +13,23 @@
 
 #include "engine/vm.h"
 
+struct job;
+
 /*
  * Replaces the VM's working set, on the "state" worker; what goes wrong is only logged. NULL: it has
  * none any more (a fresh boot, an image without one). A set without pages says nothing: the former stays.
  */
 void working_set_store(struct vm *vm, json_t *set_owned);
 
-/* For a page server's request: new, or NULL if the image has none. */
+/* For a page server's request, or to store: new, or NULL if the image has none. */
 json_t *working_set_request(const json_t *manifest);
+
+/*
+ * The way into a manifest. Reading is a job for op_io(), behind all that was stored; its `out` is the
+ * VM's working set, or NULL if it has none that can be used. What of it (may be NULL) lies in these RAM
+ * blocks, [{"id", "bytes"}], the image gets: new, or NULL.
+ */
+struct op_job *working_set_read(struct vm *vm, struct tp_error *err);
+json_t *working_set_of(const json_t *set, const json_t *ram);
 
 #endif
