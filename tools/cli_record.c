@@ -59,6 +59,27 @@ static const char *done_word(const json_t *record)
 	return "done";
 }
 
+/* Of a restore until the guest ran; what came after that (its clock, its memory) nobody waits for. */
+static double until_done(const json_t *record)
+{
+	const json_t *running = json_object_get(json_object_get(record, "result"), "running");
+
+	return json_is_number(running) ? json_number_value(running) : seconds_of(record);
+}
+
+static void say_memory(struct tp_buf *b, const json_t *result)
+{
+	const char *mode = tp_json_str(result, "mode");
+	char span[CLI_SPAN_TEXT];
+
+	if (!mode || strcmp(mode, "lazy") != 0)
+		return;
+	if (json_object_get(result, "whole"))
+		tp_buf_printf(b, ", all its memory in %s", cli_span(tp_json_num(result, "whole", 0), span));
+	else
+		tp_buf_printf(b, ", its memory comes in meanwhile");
+}
+
 void cli_record_say(const char *name, const json_t *record)
 {
 	const json_t *result = json_object_get(record, "result");
@@ -72,8 +93,9 @@ void cli_record_say(const char *name, const json_t *record)
 		return;
 	}
 	tp_buf_printf(&b, "%s: %s", vm ? vm : name, state ? state : done_word(record));
-	if (seconds_of(record) >= 0)
-		tp_buf_printf(&b, " in %s", cli_span(seconds_of(record), span));
+	if (until_done(record) >= 0)
+		tp_buf_printf(&b, " in %s", cli_span(until_done(record), span));
+	say_memory(&b, result);
 	if (json_object_get(result, "raw-bytes")) {
 		tp_buf_printf(&b, ", %s", cli_size(json_object_get(result, "bytes"), size));
 		tp_buf_printf(&b, " of %s", cli_size(json_object_get(result, "raw-bytes"), size));
