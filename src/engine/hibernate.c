@@ -14,6 +14,7 @@
 #include "engine/steps.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
+#include "engine/working_set.h"
 
 json_t *hibernate_option(struct op *op, const char *name)
 {
@@ -66,7 +67,7 @@ json_t *hibernate_manifest(struct op *op)
 	const struct vm_qemu *q = vm->qemu;
 	const json_t *image = json_object_get(op_res(op), "image"), *s = h->sealed;
 	const char *guid = tp_json_str(json_object_get(h->seen, "vmgenid"), "guid");
-	json_t *launched = json_object_get(vm->rest, "launched"), *m;
+	json_t *launched = json_object_get(vm->rest, "launched"), *m, *set;
 	tp_autojson json_t *keep = hibernate_option(op, "keep");
 	char at[TP_TIME_TEXT];
 
@@ -100,7 +101,10 @@ json_t *hibernate_manifest(struct op *op)
 	tp_json_set(m, "keep", json_boolean(json_is_true(keep)));
 	tp_json_set(m, "warnings", json_array());
 	json_decref(h->manifest);
-	h->manifest = json_incref(m);
+	h->manifest = json_copy(m);
+	set = working_set_of(h->working_set, json_object_get(s, "blocks"));
+	if (set)
+		tp_json_set(m, "working-set", set);
 	return m;
 }
 

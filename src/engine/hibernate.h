@@ -20,7 +20,8 @@ struct hibernate {
 	int image_fd, qemu_end;		/* 0 or -1: none */
 	json_t *sealed;			/* the mover's word on the finished image */
 	json_t *disks;			/* fingerprints, of guest_disks_take() */
-	json_t *manifest;		/* as it was written */
+	json_t *working_set;		/* the VM's; NULL: none */
+	json_t *manifest;		/* as it was written, for the list of images */
 	bool mover_stopped, completed;
 	bool stream_cut;		/* the mover met an end of the stream that was none */
 };

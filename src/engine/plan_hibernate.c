@@ -31,6 +31,7 @@
 #include "engine/standing.h"
 #include "engine/steps.h"
 #include "engine/vm_runtime.h"
+#include "engine/working_set.h"
 #include "migration/mig_info.h"
 
 #define SAVE_FD "torpor-save"
@@ -47,6 +48,7 @@ static void data_free(void *data)
 	json_decref(h->seen);
 	json_decref(h->sealed);
 	json_decref(h->disks);
+	json_decref(h->working_set);
 	json_decref(h->manifest);
 	step_fd_close(&h->image_fd);
 	step_fd_close(&h->qemu_end);
@@ -148,6 +150,25 @@ static enum op_verdict create_image_undo(struct op *op, const struct op_event *e
 		return OP_WAIT;
 	/* At recovery the catalogue had found it at the start. */
 	pools_image_drop(op_vm_of(op)->t->pools, NULL, image_member(op, "id"));
+	return OP_NEXT;
+}
+
+/* --- working-set: read while the guest still runs --- */
+
+static enum op_verdict read_working_set(struct op *op, const struct op_event *ev)
+{
+	struct hibernate *h = op_data(op);
+	struct tp_error err = TP_ERROR_INIT;
+	struct op_job *job;
+
+	if (ev->type == OP_ENTER) {
+		job = working_set_read(op_vm_of(op), &err);
+		return job ? op_io(op, job, OPQ_SHOW) : op_fail_error(op, &err, NULL);
+	}
+	if (ev->type != OP_IO)
+		return OP_WAIT;
+	json_decref(h->working_set);
+	h->working_set = job_of(ev) ? TP_STEAL(job_of(ev)->out) : NULL;
 	return OP_NEXT;
 }
 
@@ -506,6 +527,7 @@ static const struct op_step steps[] = {
 	{ .name = "whole", .run = prefetch_whole, .undo = prefetch_whole_undo, .limit = 60, .flags = OPF_QEMU },
 	{ .name = "create-image", .run = create_image, .undo = create_image_undo, .limit = 60,
 	  .undo_limit = 60 },
+	{ .name = "working-set", .run = read_working_set, .limit = 30 },
 	/* Synced: an image that has its manifest, but no commit, must have its journal after a power cut. */
 	{ .name = "pause-guest", .phase = "Pausing", .run = pause_guest, .undo = guest_pause_undo, .limit = 30,
 	  .undo_limit = 15, .flags = OPF_QEMU | OPF_SYNC },

@@ -29,6 +29,7 @@
 #include "engine/steps.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
+#include "engine/working_set.h"
 #include "migration/mig_info.h"
 #include "migration/mover_proto.h"
 #include "storage/fingerprint.h"
@@ -364,6 +365,7 @@ static bool mark_and_save(struct job *j, struct tp_error *err)
 
 static enum op_verdict ran(struct op *op, const struct op_event *ev)
 {
+	struct restore *r = op_data(op);
 	struct vm *vm = op_vm_of(op);
 	bool paused = restore_stays_paused(op);
 	json_t *in;
@@ -383,6 +385,8 @@ static enum op_verdict ran(struct op *op, const struct op_event *ev)
 	vm_rest_set(vm, "guest-ran", json_boolean(!paused));
 	vm_rest_set(vm, "paused-by", paused ? json_string("restored-paused") : NULL);
 	restore_note_prefetch(op);
+	if (r->manifest)
+		working_set_store(vm, working_set_request(r->manifest));
 	if (!op_note(op, "ran", json_boolean(!paused)))
 		return OP_FAIL;
 	in = mark(op, !paused);

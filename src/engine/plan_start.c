@@ -20,6 +20,7 @@
 #include "engine/ops.h"
 #include "engine/standing.h"
 #include "engine/steps.h"
+#include "engine/working_set.h"
 
 static bool start_paused(struct op *op)
 {
@@ -82,6 +83,7 @@ static enum op_verdict record_running(struct op *op, const struct op_event *ev)
 	vm_rest_set(vm, "paused-by", start_paused(op) ? json_string("starting") : NULL);
 	vm->observed_generation = vm->generation;
 	vm_rest_set(vm, "observed-generation", json_integer((json_int_t)vm->generation));
+	working_set_store(vm, NULL);	/* of another memory */
 	standing_ask(vm);	/* what QEMU said until now counts for the generation before */
 	job = vm_rest_job(vm);
 	return job ? op_io(op, job, 0) : op_fail(op, TP_ENOMEM, NULL, "out of memory");

@@ -7,7 +7,9 @@
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
 #include "engine/pools.h"
+#include "engine/state_dir.h"
 #include "storage/fingerprint.h"
+#include "storage/page_set.h"
 
 static const char *rest(void)
 {
@@ -141,6 +143,25 @@ static void check_offered(struct op_model_world *w, const char *id, bool disks)
 	}
 }
 
+/* Its own, without what the image has no block for. An image whose was not to be read is as good. */
+static void check_saved_set(struct op_model_world *w, const char *id)
+{
+	tp_autojson json_t *m = pool_manifest_read(plan_pool(), PLAN_VM, id, NULL);
+	const json_t *set = json_object_get(m, "working-set");
+
+	if (set ? page_set_pages(set) != PLAN_PAGES_OWN : w->script.fault == MODEL_NONE)
+		op_model_fail(w, "the image has not got the VM's working set");
+}
+
+/* pages 0: none. Only where no engine came between what is known and what is written. */
+static void check_own_set(struct op_model_world *w, uint64_t pages)
+{
+	tp_autojson json_t *set = state_vm_read(plan.vm->dirfd, "working-set.json", NULL);
+
+	if (w->script.fault == MODEL_NONE && page_set_pages(set) != pages)
+		op_model_fail(w, "the VM's working set has %llu pages", (unsigned long long)page_set_pages(set));
+}
+
 static void check_rest_image(struct op_model_world *w, const struct plan_images *images)
 {
 	const char *id = tp_json_str(json_object_get(plan.vm->rest, "image"), "id");
@@ -163,6 +184,7 @@ static void hibernated(struct op_model_world *w, const struct plan_images *image
 		op_model_fail(w, "hibernated, the durable rest is %s", rest());
 	check_rest_image(w, images);
 	check_offered(w, images->id, true);
+	check_saved_set(w, images->id);
 }
 
 /* On 7.2 a VM that was paused stays in postmigrate after a save that came far (design.md 5). */
@@ -256,6 +278,7 @@ static void check_restore(struct op_model_world *w, bool committed)
 	bool stays = stays_paused(plan_case_of(w));
 
 	restore_effect(w, &images, false);
+	check_own_set(w, PLAN_PAGES_SAVED);
 	if (!committed || (!w->qemu && stays))
 		offered_again(w, &images);
 	else if (!w->qemu && (!rest_is(power_cut(w) ? "shutoff" : "crashed") || images.offered))
@@ -270,6 +293,7 @@ static void check_start(struct op_model_world *w, bool done)
 {
 	const char *state = plan_case_of(w)->paused ? "prelaunch" : "running";
 
+	check_own_set(w, 0);
 	if (!done && (w->qemu || rest_is("running")))
 		op_model_fail(w, "not started, QEMU is %s, the rest %s", w->qemu ? "there" : "gone", rest());
 	if (done && w->qemu && (!rest_is("running") || strcmp(w->run_state, state) != 0))

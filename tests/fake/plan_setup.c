@@ -100,6 +100,24 @@ static void clean(void)
 	plan.nmarks = 0;
 }
 
+/* A working set; with more it has a page of a RAM block that no image has. */
+static json_t *pages_set(unsigned pages, bool more)
+{
+	json_t *set = json_pack("{s:i, s:[s, s], s:[[i, i, i]]}", "page-size", 4096, "blocks", "gone", "pc.ram", "ranges",
+				1, 0, pages);
+
+	if (more)
+		json_array_append_new(json_object_get(set, "ranges"), json_pack("[i, i, i]", 0, 0, 1));
+	return set;
+}
+
+static void write_working_set(void)
+{
+	tp_autojson json_t *set = pages_set(PLAN_PAGES_OWN, true);
+
+	assert_true(state_vm_write(plan.vm->dirfd, "working-set.json", set, NULL));
+}
+
 static void put_image(const struct plan_case *c, const char *id)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -109,10 +127,11 @@ static void put_image(const struct plan_case *c, const char *id)
 		"image", id, "vm", PLAN_VM, "uid", plan.vm->uid, "kind", "hibernation", "created",
 		"2024-01-01T00:00:00Z", "layout", "stream", "file", "memory.zst", "run-state",
 		c->paused ? "paused" : "running"));
-	json_object_update_new(m, json_pack("{s:{s:{s:i, s:i}}, s:{s:s, s:{s:b}}, s:{s:i}, s:o, s:o, s:b, s:b}",
+	json_object_update_new(m, json_pack("{s:{s:{s:i, s:i}}, s:{s:s, s:{s:b}}, s:{s:i, s:o}, s:o, s:o, s:b, s:b}",
 		"qemu", "version", "major", c->old ? 7 : 10, "minor", c->old ? 2 : 0, "cpu", "model", "qemu64",
-		"props", "sse", 1, "ram", "bytes", RAM_BYTES, "launch", launched(c), "disks", fingerprints(c),
-		"agent", 1, "keep", c->keep));
+		"props", "sse", 1, "ram", "bytes", RAM_BYTES, "blocks", json_incref(json_object_get(m, "blocks")),
+		"launch", launched(c), "disks", fingerprints(c), "agent", 1, "keep", c->keep));
+	tp_json_set(m, "working-set", pages_set(PLAN_PAGES_SAVED, false));
 	tp_json_set_str(m, "machine", "pc-q35-10.0");
 	plan.image_fd = fake_pool_image(plan_pool(), PLAN_VM, id, "none", 0, &err);
 	if (plan.image_fd < 0)
@@ -218,6 +237,7 @@ void plan_setup(struct op_model_world *w, struct op_options *o)
 	w->mover_pid = plan.orphan;
 	set_world(w, c);
 	plan_state_write();
+	write_working_set();
 	plan.active = w->nodes_active;
 	plan.caps = json_deep_copy(w->caps);
 	plan.params = json_deep_copy(w->params);

@@ -15,6 +15,9 @@
 #define PLAN_POOL "default"
 #define PLAN_OTHER "other"		/* where image-move moves to */
 #define PLAN_MARKS 64
+/* Of the VM's working set as each run finds it, and of that of an image to restore. */
+#define PLAN_PAGES_OWN 5
+#define PLAN_PAGES_SAVED 3
 
 struct plan_images {
 	unsigned folders, whole, offered;	/* whole: with a manifest; offered: and not consumed */
