@@ -36,9 +36,9 @@ void mig_info_parse(const json_t *query_migrate_reply, struct mig_info *info);
 json_t *mig_blockers(const json_t *query_migrate_reply);
 
 /*
- * Arguments for migrate-set-capabilities that set every capability this QEMU listed (reply of
- * query-migrate-capabilities) explicitly: true if in `on` (NULL-terminated), else false. A name in
- * `on` which is not in the reply: TP_EUNSUPPORTED naming it.
+ * Arguments for migrate-set-capabilities after which every capability that this QEMU listed (reply
+ * of query-migrate-capabilities) is true if in `on` (NULL-terminated), else false. A name in `on`
+ * which is not in the reply: TP_EUNSUPPORTED naming it.
  */
 json_t *mig_caps_arguments(const json_t *caps_reply, const char *const *on, struct tp_error *err);
 /* Arguments that give back what the reply says (for the end of an operation). */

@@ -166,6 +166,10 @@ static void blockers(void **state)
 	"{\"capability\": \"return-path\", \"state\": false}," \
 	"{\"capability\": \"background-snapshot\", \"state\": true}," \
 	"{\"capability\": \"events\", \"state\": false}]"
+/* Two that need nothing, one that says nothing. */
+#define CAPS_MORE "[{\"capability\": \"multifd\", \"state\": false}," \
+	"{\"capability\": \"late-block-activate\", \"state\": true}," \
+	"{\"capability\": \"x-colo\"}]"
 
 static bool state_of(const json_t *arguments, const char *name)
 {
@@ -179,15 +183,19 @@ static bool state_of(const json_t *arguments, const char *name)
 	return false;
 }
 
-static void capabilities_are_all_set_explicitly(void **state)
+static void capabilities_that_differ_are_set(void **state)
 {
 	static const char *const on[] = { "return-path", "events", NULL };
+	static const char *const late[] = { "late-block-activate", NULL };
 	static const char *const unknown[] = { "events", "made-up", NULL };
-	tp_autojson json_t *reply = parse(CAPS);
+	tp_autojson json_t *reply = parse(CAPS), *more = parse(CAPS_MORE);
 	struct tp_error err = TP_ERROR_INIT;
 	tp_autojson json_t *arguments = mig_caps_arguments(reply, on, &err);
+	tp_autojson json_t *one = mig_caps_arguments(more, late, &err);
 
 	(void)state;
+	assert_int_equal(json_array_size(json_object_get(one, "capabilities")), 1);
+	assert_false(state_of(one, "x-colo"));
 	assert_int_equal(json_array_size(json_object_get(arguments, "capabilities")), 4);
 	assert_true(state_of(arguments, "return-path"));
 	assert_true(state_of(arguments, "events"));
@@ -246,7 +254,7 @@ int main(void)
 		cmocka_unit_test(info_of_odd_replies),
 		cmocka_unit_test(texts_end_with_a_whole_character),
 		cmocka_unit_test(blockers),
-		cmocka_unit_test(capabilities_are_all_set_explicitly),
+		cmocka_unit_test(capabilities_that_differ_are_set),
 		cmocka_unit_test(capabilities_are_given_back),
 		cmocka_unit_test(parameters),
 	};
