@@ -149,7 +149,7 @@ static enum op_verdict create_image_undo(struct op *op, const struct op_event *e
 	if (ev->type != OP_IO)
 		return OP_WAIT;
 	/* At recovery the catalogue had found it at the start. */
-	pools_image_drop(op_vm_of(op)->t->pools, NULL, image_member(op, "id"));
+	pools_image_drop(op_engine(op)->pools, image_member(op, "pool"), image_member(op, "id"));
 	return OP_NEXT;
 }
 
@@ -517,7 +517,7 @@ static enum op_verdict drop_former(struct op *op, const struct op_event *ev)
 	if (ev->err)
 		op_warn(op, "the former image %s was not deleted: %s", id, ev->err->text);
 	else
-		pools_image_drop(op_vm_of(op)->t->pools, NULL, id);
+		pools_image_drop(op_engine(op)->pools, tp_json_str(former, "pool"), id);
 	return OP_NEXT;
 }
 

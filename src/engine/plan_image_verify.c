@@ -33,6 +33,7 @@
 struct verification {
 	json_t *manifest;
 	int image_fd;			/* 0 or -1: none */
+	char pool[TP_NAME_MAX + 1];	/* that has it */
 	double started;			/* monotonic */
 	json_t *found;			/* the mover's word on a whole image */
 	json_t *damage;			/* list; NULL: it is good */
@@ -142,7 +143,6 @@ static enum op_verdict damaged(struct op *op, const struct tp_error *err, const 
 	struct verification *v = op_data(op);
 
 	v->why = *err;
-	tp_prefix(&v->why, "image %s", image_id(op));
 	snprintf(v->where, sizeof(v->where), "%s", where ? where : "memory.zst");
 	json_decref(v->damage);
 	v->damage = json_is_array(list) && json_array_size(list) > 0 ? json_deep_copy(list) :
@@ -151,11 +151,24 @@ static enum op_verdict damaged(struct op *op, const struct tp_error *err, const 
 	return OP_NEXT;
 }
 
+/* The same, of who does not know which image it reads. */
+static enum op_verdict damaged_inside(struct op *op, const struct tp_error *err, const char *where,
+				      const json_t *list, int64_t count)
+{
+	struct verification *v = op_data(op);
+	enum op_verdict verdict = damaged(op, err, where, list, count);
+
+	tp_prefix(&v->why, "image %s", image_id(op));
+	return verdict;
+}
+
 /* A manifest or file that is absent is damage as well, but not once the image was deleted. */
 static bool is_damage(struct op *op, const struct tp_error *err)
 {
+	const char *pool = ((const struct verification *)op_data(op))->pool;
+
 	return err->code == TP_ECORRUPT || (strcmp(tp_error_class(err), "NotFound") == 0 &&
-					    pools_image(op_engine(op)->pools, image_id(op), NULL));
+					    pools_image_at(op_engine(op)->pools, pool, image_id(op)));
 }
 
 static enum op_verdict open_image(struct op *op, const struct op_event *ev)
@@ -167,7 +180,10 @@ static enum op_verdict open_image(struct op *op, const struct op_event *ev)
 		v->image_fd = -1;
 		v->started = op_now(op);
 		pool = image_pool(op);
-		return pool ? step_job(op, open_job, image_job(op), pool, OPQ_SHOW) : OP_FAIL;
+		if (!pool)
+			return OP_FAIL;
+		snprintf(v->pool, sizeof(v->pool), "%s", pool);
+		return step_job(op, open_job, image_job(op), v->pool, OPQ_SHOW);
 	}
 	if (!job_of(ev))
 		return OP_WAIT;
@@ -200,8 +216,9 @@ static enum op_verdict compare(struct op *op, const json_t *found)
 	struct tp_error err = TP_ERROR_INIT;
 
 	v->found = json_deep_copy(found);
-	return image_facts_compare(v->manifest, found, &err) ? OP_NEXT :
-	       damaged(op, &err, "manifest.json", NULL, 0);
+	if (image_facts_compare(v->manifest, found, &err))
+		return OP_NEXT;
+	return damaged_inside(op, &err, "manifest.json", NULL, 0);
 }
 
 static enum op_verdict mover_failed(struct op *op, const json_t *said)
@@ -212,7 +229,7 @@ static enum op_verdict mover_failed(struct op *op, const json_t *said)
 	mover_proto_fail(&err, said);
 	if (err.code != TP_ECORRUPT)
 		return op_fail_error(op, &err, json_pack("{s:s}", "image", image_id(op)));
-	return damaged(op, &err, where, json_object_get(said, "damage"), tp_json_int(said, "damaged", 0));
+	return damaged_inside(op, &err, where, json_object_get(said, "damage"), tp_json_int(said, "damaged", 0));
 }
 
 static enum op_verdict verify(struct op *op, const struct op_event *ev)
@@ -292,16 +309,12 @@ static enum op_verdict succeeded(struct op *op)
 static enum op_verdict record(struct op *op, const struct op_event *ev)
 {
 	struct verification *v = op_data(op);
-	const char *pool;
 	json_t *in;
 
 	if (ev->type == OP_ENTER) {
-		pool = image_pool(op);
-		if (!pool)
-			return OP_FAIL;
 		in = image_job(op);
 		tp_json_set(in, "outcome", outcome(op));
-		return step_job(op, record_job, in, pool, OPQ_SHOW);
+		return step_job(op, record_job, in, v->pool, OPQ_SHOW);
 	}
 	if (!job_of(ev))
 		return OP_WAIT;
@@ -310,7 +323,7 @@ static enum op_verdict record(struct op *op, const struct op_event *ev)
 		return op_fail_error(op, ev->err, json_pack("{s:s}", "image", image_id(op)));
 	if (ev->err)
 		op_warn(op, "what was found cannot be recorded beside the image: %s", ev->err->text);
-	pools_image_verified(op_engine(op)->pools, image_id(op), json_object_get(job_of(ev)->in, "outcome"));
+	pools_image_verified(op_engine(op)->pools, v->pool, image_id(op), json_object_get(job_of(ev)->in, "outcome"));
 	restorable_image_changed(op_engine(op), image_id(op));
 	return v->damage ? fail_damaged(op) : succeeded(op);
 }

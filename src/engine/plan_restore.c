@@ -286,7 +286,8 @@ static enum op_verdict consume(struct op *op, const struct op_event *ev)
 		op_fail_error(op, ev->err, ev->error_data ? json_deep_copy(ev->error_data) : NULL);
 		return j && !j->out ? not_marked(op) : OP_FAIL;
 	}
-	pools_image_state(op_vm_of(op)->t->pools, tp_json_str(restore_image(op), "id"), "consumed");
+	pools_image_state(op_engine(op)->pools, tp_json_str(restore_image(op), "pool"),
+			  tp_json_str(restore_image(op), "id"), "consumed");
 	return OP_NEXT;
 }
 
@@ -302,7 +303,8 @@ static enum op_verdict consume_undo(struct op *op, const struct op_event *ev)
 				tp_json_str(restore_image(op), "pool"), 0);
 	if (ev->type != OP_IO)
 		return OP_WAIT;
-	pools_image_state(op_vm_of(op)->t->pools, tp_json_str(restore_image(op), "id"), "complete");
+	pools_image_state(op_engine(op)->pools, tp_json_str(restore_image(op), "pool"),
+			  tp_json_str(restore_image(op), "id"), "complete");
 	return OP_NEXT;
 }
 

@@ -21,6 +21,7 @@ struct api_call;
 struct pools;
 struct engine_pool;
 struct torpor;
+struct vm;
 
 struct pools *pools_new(struct torpor *t);
 void pools_free(struct pools *ps);
@@ -38,7 +39,7 @@ void engine_pool_doubt(struct engine_pool *p, const struct tp_error *err);
 struct engine_pool *pools_need(struct pools *ps, const char *name, struct tp_error *err);
 /* Looks at all again, now. */
 void pools_recheck(struct pools *ps);
-/* An operation with these resources (op_res) has ended: the room in its pool is looked at. */
+/* An operation with these resources (op_res) has ended: the room in its pools is looked at. */
 void pools_op_ended(struct pools *ps, const json_t *res);
 void pools_room_changed(struct pools *ps, const char *pool);	/* likewise; pool may be NULL */
 
@@ -55,22 +56,32 @@ void pools_sweep(struct pools *ps);
 
 json_t *pools_images(struct pools *ps);			/* new array for query-images, of all pools, by id */
 /*
- * Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. A copy
- * that a move is making or could not remove is not the image: pools_copy finds it.
+ * Entry {id, vm, state, manifest, bytes} as pool_catalogue gives it; borrowed. pool may be NULL. Of two
+ * pools that have it the one that the durable rest of a VM names. A copy that a move is making or could
+ * not remove is not the image: pools_copy finds it.
  */
 const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool);
 const json_t *pools_copy(struct pools *ps, const char *id, struct engine_pool **pool);
+/* The same in that pool alone, which may be NULL. */
+const json_t *pools_image_at(struct pools *ps, const char *pool, const char *id);
+/* One that is there and has it, but not this one (NULL: any). */
+struct engine_pool *pools_image_elsewhere(struct pools *ps, const char *id, const char *pool);
+/*
+ * The VM's own image was moved by hand: the pool of its durable rest is there and lacks it, another one has
+ * it. err (may be NULL): NotFound, which names both and says what to do.
+ */
+bool pools_image_astray(struct pools *ps, const struct vm *vm, struct tp_error *err);
 const json_t *engine_pool_images(const struct engine_pool *p);	/* all entries, by id */
 struct engine_pool *pools_each(struct pools *ps, struct engine_pool *after);	/* NULL: the first */
-/* The kept list follows; the disk was changed by a job that succeeded. p NULL: look for it. */
-void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id);
+/* The kept list follows; the disk was changed by a job that succeeded. */
+void pools_image_drop(struct pools *ps, const char *pool, const char *id);
 /* The same, telling why (the IMAGE event's reason; NULL: on request). */
-void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, const char *reason);
-void pools_image_verified(struct pools *ps, const char *id, json_t *outcome);	/* of pool_verified_write */
+void pools_image_gone(struct pools *ps, const char *pool, const char *id, const char *reason);
+void pools_image_verified(struct pools *ps, const char *pool, const char *id, json_t *outcome);	/* of pool_verified_write */
 void pools_copy_seen(struct pools *ps, const char *pool, const char *vm, const char *id, json_t *moving);
 /* entry: of the other pool's catalogue, or NULL (at recovery: read again). */
 void pools_image_moved(struct pools *ps, const char *id, const char *from, const char *to, json_t *entry);
-void pools_image_state(struct pools *ps, const char *id, const char *state);
+void pools_image_state(struct pools *ps, const char *pool, const char *id, const char *state);
 /* A new image: known at once by its manifest, or (NULL: at recovery) read again by the worker. */
 void pools_image_sealed(struct pools *ps, const char *pool, const char *vm, const char *id,
 			json_t *manifest);

@@ -3,6 +3,11 @@
  * pools_images.c - The images of the pools as they are known: the kept catalogue, what a crash left
  *
  * The list follows what jobs did as their ends come in; a look at the pool (pools.c) replaces it.
+ *
+ * People copy and move the folders of images by hand. Where two pools have one image, the one counts
+ * that the durable rest of a VM names; what the other has is listed, says so, and is never taken by
+ * itself. A VM's state that is in another pool than the rest says is not taken by itself either: it
+ * may be an old copy, and the right one on its way back. Who names it gets it.
  */
 #include "engine/pools_priv.h"
 
@@ -17,6 +22,7 @@
 #include "engine/left_behind.h"
 #include "engine/ops.h"
 #include "engine/prefetch.h"
+#include "engine/restorable.h"
 #include "engine/retain.h"
 #include "engine/standing.h"
 #include "engine/vm_image.h"
@@ -25,18 +31,40 @@ TP_LOG_SOURCE("engine.pools");
 
 /* --- the kept list --- */
 
+static bool same(const json_t *a, const json_t *b, const char *member)
+{
+	const json_t *x = json_object_get(a, member), *y = json_object_get(b, member);
+
+	return x == y || json_equal(x, y);
+}
+
+/* Those whose state came, went or is another by now, by whatever way. */
+static void look_at_vms(struct engine_pool *p, const json_t *before)
+{
+	for (struct vm *vm = p->ps->t->vms; vm; vm = vm->next) {
+		const char *id = vm_image_id(vm);
+		const json_t *a = id ? json_object_get(before, id) : NULL;
+		const json_t *b = id ? json_object_get(p->images, id) : NULL;
+
+		if (!a != !b || !same(a, b, "state") || !same(a, b, "why"))
+			restorable_check(vm);
+	}
+}
+
 void pools_images_keep(struct engine_pool *p, const json_t *entries)
 {
+	tp_autojson json_t *before = p->images;
 	size_t i;
 	json_t *entry;
 
-	json_object_clear(p->images);
+	p->images = json_object();
 	json_array_foreach(entries, i, entry) {
 		json_object_set(p->images, tp_json_str(entry, "id"), entry);
 		if (left_behind(p->ps->t, p->name, tp_json_str(entry, "id")))
 			tp_json_set(entry, "left", json_true());
 	}
 	left_behind_seen(p->ps->t, p->name, p->images);
+	look_at_vms(p, before);
 }
 
 /* A copy in the making, or what a move could not remove: not the image. */
@@ -52,24 +80,114 @@ static bool is_state(const json_t *entry, const char *state)
 	return is && strcmp(is, state) == 0;
 }
 
+/* --- which one counts --- */
+
+static json_t *image_at(const struct engine_pool *p, const char *id)
+{
+	json_t *entry = p && id ? json_object_get(p->images, id) : NULL;
+
+	return entry && !is_copy(entry) ? entry : NULL;
+}
+
+const json_t *pools_image_at(struct pools *ps, const char *pool, const char *id)
+{
+	return image_at(pool ? pools_find(ps, pool) : NULL, id);
+}
+
+/* The VM whose state it is, or that was restored from it. Two of them: the one that its id names. */
+static const struct vm *owner(const struct pools *ps, const char *id)
+{
+	const struct vm *found = NULL;
+	char name[TP_NAME_MAX + 1];
+
+	for (const struct vm *vm = id ? ps->t->vms : NULL; vm; vm = vm->next) {
+		const char *own = vm_image_id(vm);
+
+		if (!own || strcmp(own, id) != 0)
+			continue;
+		if (!found || (pool_image_vm(id, name) && strcmp(name, vm->name) == 0))
+			found = vm;
+	}
+	return found;
+}
+
+static const char *pool_of(const struct vm *vm)
+{
+	return vm ? tp_json_str(json_object_get(vm->rest, "image"), "pool") : NULL;
+}
+
+struct engine_pool *pools_image_elsewhere(struct pools *ps, const char *id, const char *pool)
+{
+	for (struct engine_pool *p = ps->first; p; p = p->next)
+		if (engine_pool_ready(p) && (!pool || strcmp(p->name, pool) != 0) && image_at(p, id))
+			return p;
+	return NULL;
+}
+
+bool pools_image_astray(struct pools *ps, const struct vm *vm, struct tp_error *err)
+{
+	const char *id = vm_image_id(vm), *pool = pool_of(vm);
+	const struct engine_pool *p = pool ? pools_find(ps, pool) : NULL, *other;
+
+	if (!id || !p || !engine_pool_ready(p) || image_at(p, id))
+		return false;
+	other = pools_image_elsewhere(ps, id, pool);
+	if (!other)
+		return false;
+	tp_fail_class(err, TP_ESTATE, "NotFound", "image %s, the state of VM %s, is not in pool %s any more, but in "
+		      "pool %s: move it back with image-move, or restore it by naming it (image)", id, vm->name, pool,
+		      other->name);
+	return true;
+}
+
+/* New string; NULL: it is the one that counts, as far as is known. */
+static json_t *why_not_counted(const struct engine_pool *p, const char *id)
+{
+	const struct vm *vm = owner(p->ps, id);
+	const char *pool = pool_of(vm);
+	struct tp_error err = TP_ERROR_INIT;
+
+	if (!pool || strcmp(pool, p->name) == 0)
+		return NULL;
+	if (pools_image_astray(p->ps, vm, &err))
+		return json_string(err.text);
+	return json_sprintf("it is a copy: VM %s has it in pool %s, which is the one that counts", vm->name, pool);
+}
+
+static json_t *why_not_whole(const struct engine_pool *p, const json_t *entry)
+{
+	const char *id = tp_json_str(entry, "id");
+	const json_t *moving = json_object_get(entry, "moving");
+	const char *from = tp_json_str(moving, "from"), *pool = pool_of(owner(p->ps, id));
+
+	if (pool && strcmp(pool, p->name) == 0)
+		return json_sprintf("by its file moving.json it is an unfinished copy, but it is the state of VM %s: finish "
+				    "the move, or remove that file if it was put there by hand", owner(p->ps, id)->name);
+	if (!from || !tp_json_int(moving, "bytes", 0))
+		return json_string("it has a file moving.json that does not say of what it is a copy: image-delete with "
+				   "this pool removes it");
+	return json_sprintf("being moved from pool %s: %lld of %lld bytes are here; image-move to this pool goes on, "
+			    "image-delete with this pool removes them", from,
+			    (long long)tp_json_int(entry, "bytes", 0), (long long)tp_json_int(moving, "bytes", 0));
+}
+
 /* New string, or NULL: it can be restored, as far as is known. */
 static json_t *why_not(const struct engine_pool *p, const json_t *entry)
 {
 	char text[TP_TEXT_SIZE];
-	const json_t *moving = json_object_get(entry, "moving");
-	const char *why = tp_json_str(entry, "why"), *from = tp_json_str(moving, "from");
+	const char *why = tp_json_str(entry, "why");
+	bool whole = is_state(entry, "complete") || is_state(entry, "consumed");
+	json_t *uncounted;
 
 	if (!engine_pool_ready(p))
 		return json_sprintf("its pool %s is missing: %s", p->name, engine_pool_message(p, text));
 	if (json_object_get(entry, "left"))
 		return json_string("it was moved to another pool, what is here is to be removed");
-	if (moving)
-		return json_sprintf("being moved from pool %s: %lld of %lld bytes are here; image-move to this "
-				    "pool goes on, image-delete with this pool removes them",
-				    from ? from : "(unknown)", (long long)tp_json_int(entry, "bytes", 0),
-				    (long long)tp_json_int(moving, "bytes", 0));
-	if (is_state(entry, "complete"))
-		return NULL;
+	if (json_object_get(entry, "moving"))
+		return why_not_whole(p, entry);
+	uncounted = whole ? why_not_counted(p, tp_json_str(entry, "id")) : NULL;
+	if (uncounted || is_state(entry, "complete"))
+		return uncounted;
 	if (is_state(entry, "consumed"))
 		return json_string("it was restored before: its guest may have written to the disks since");
 	if (is_state(entry, "partial"))
@@ -92,6 +210,7 @@ static json_t *described(const struct engine_pool *p, const json_t *entry)
 	const char *id = tp_json_str(entry, "id"), *vm = tp_json_str(entry, "vm"), *kind = tp_json_str(m, "kind");
 	bool used = is_state(entry, "consumed") || json_object_get(entry, "consumed");
 	bool ready = engine_pool_ready(p), whole = is_state(entry, "complete") && ready && !is_copy(entry);
+	json_t *why = why_not(p, entry);
 
 	return json_pack("{s:s, s:s, s:s, s:o, s:s?, s:s, s:s, s:s?, s:O?, s:O?, s:s?, s:s?, s:b, s:o?, s:i}", "id",
 			 id, "vm", vm, "pool", p->name, "path", json_sprintf("%s/%s/%s", p->path, vm, id), "uid",
@@ -99,7 +218,7 @@ static json_t *described(const struct engine_pool *p, const json_t *entry)
 			 !ready ? "unavailable" : is_copy(entry) ? "partial" : tp_json_str(entry, "state"),
 			 "layout", tp_json_str(m, "layout"), "bytes", json_object_get(entry, "bytes"), "raw-bytes",
 			 json_object_get(m, "raw-bytes"), "created", tp_json_str(m, "created"), "verified",
-			 verified_at(entry), "restorable", whole, "why-not", why_not(p, entry), "clones", 0);
+			 verified_at(entry), "restorable", whole && !why, "why-not", why, "clones", 0);
 }
 
 /* The state of a hibernated VM that no pool is known to have: its pool was never there. */
@@ -113,7 +232,10 @@ static json_t *described_absent(struct pools *ps, const struct vm *vm)
 	json_t *why;
 
 	/* One that ran had it deleted, perhaps just before the host ended. */
-	if (!id || !pool || tp_json_bool(vm->rest, "ran", false) || pools_image(ps, id, NULL))
+	if (!id || !pool || tp_json_bool(vm->rest, "ran", false) || (p && json_object_get(p->images, id)))
+		return NULL;
+	/* The entry of the pool that has it says that it is not where it should be. */
+	if (pools_image_astray(ps, vm, NULL))
 		return NULL;
 	why = !p ? json_sprintf("no pool is named %s", pool) :
 	      !engine_pool_ready(p) ? json_sprintf("its pool %s is missing: %s", pool, engine_pool_message(p, text)) :
@@ -154,28 +276,34 @@ json_t *pools_images(struct pools *ps)
 	return out;
 }
 
-static const json_t *find_image(struct pools *ps, const char *id, bool copy, struct engine_pool **pool)
+const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool)
+{
+	const char *counts = pool_of(owner(ps, id));
+	struct engine_pool *p = counts ? pools_find(ps, counts) : NULL;
+
+	if (!image_at(p, id))
+		p = pools_image_elsewhere(ps, id, NULL);
+	/* Not one that is away, unless no other has it. */
+	for (struct engine_pool *any = p ? NULL : ps->first; any && !p; any = any->next)
+		if (image_at(any, id))
+			p = any;
+	if (pool && p)
+		*pool = p;
+	return image_at(p, id);
+}
+
+const json_t *pools_copy(struct pools *ps, const char *id, struct engine_pool **pool)
 {
 	for (struct engine_pool *p = ps->first; p && id; p = p->next) {
-		json_t *entry = json_object_get(p->images, id);
+		const json_t *entry = json_object_get(p->images, id);
 
-		if (!entry || is_copy(entry) != copy)
+		if (!entry || !is_copy(entry))
 			continue;
 		if (pool)
 			*pool = p;
 		return entry;
 	}
 	return NULL;
-}
-
-const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool)
-{
-	return find_image(ps, id, false, pool);
-}
-
-const json_t *pools_copy(struct pools *ps, const char *id, struct engine_pool **pool)
-{
-	return find_image(ps, id, true, pool);
 }
 
 const json_t *engine_pool_images(const struct engine_pool *p)
@@ -195,9 +323,10 @@ static void tell_image(struct engine_pool *p, const char *id, const char *vm, co
 							  "pool", p->name, "state", state, "reason", reason));
 }
 
-void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, const char *reason)
+void pools_image_gone(struct pools *ps, const char *pool, const char *id, const char *reason)
 {
-	const json_t *entry = p ? json_object_get(p->images, id) : pools_image(ps, id, &p);
+	struct engine_pool *p = pools_find(ps, pool);
+	const json_t *entry = p ? json_object_get(p->images, id) : NULL;
 	bool copy = entry && is_copy(entry);
 	tp_autofree char *name = strdup(id);	/* it may be the entry's own */
 
@@ -216,15 +345,15 @@ void pools_image_gone(struct pools *ps, struct engine_pool *p, const char *id, c
 		retain_drop_copies(ps->t, name);
 }
 
-void pools_image_drop(struct pools *ps, struct engine_pool *p, const char *id)
+void pools_image_drop(struct pools *ps, const char *pool, const char *id)
 {
-	pools_image_gone(ps, p, id, NULL);
+	pools_image_gone(ps, pool, id, NULL);
 }
 
-void pools_image_state(struct pools *ps, const char *id, const char *state)
+void pools_image_state(struct pools *ps, const char *pool, const char *id, const char *state)
 {
-	struct engine_pool *p;
-	json_t *entry = (json_t *)pools_image(ps, id, &p);
+	struct engine_pool *p = pools_find(ps, pool);
+	json_t *entry = image_at(p, id);
 
 	if (!entry)
 		return;
@@ -235,11 +364,11 @@ void pools_image_state(struct pools *ps, const char *id, const char *state)
 }
 
 /* As pool_catalogue would say it. */
-void pools_image_verified(struct pools *ps, const char *id, json_t *outcome)
+void pools_image_verified(struct pools *ps, const char *pool, const char *id, json_t *outcome)
 {
 	bool ok = tp_json_bool(outcome, "ok", false);
-	struct engine_pool *p;
-	json_t *entry = (json_t *)pools_image(ps, id, &p);
+	struct engine_pool *p = pools_find(ps, pool);
+	json_t *entry = image_at(p, id);
 	char text[POOL_DAMAGE_TEXT];
 
 	if (!entry)

@@ -112,6 +112,9 @@ static void found(struct vm *vm, const struct job *job, const struct tp_error *e
 	const json_t *first = json_array_get(json_object_get(job->out, "blockers"), 0);
 	const char *class_ = err ? tp_error_class(err) : tp_json_str(first, "class");
 
+	/* Somebody may have moved it by hand: where to will be said. */
+	if (err && strcmp(class_, "NotFound") == 0)
+		pools_recheck(vm->t->pools);
 	if (err || first)
 		set(vm, status_of(class_), reason_of(class_), err ? err->text : tp_json_str(first, "desc"));
 	else
@@ -158,7 +161,7 @@ static void look_done(struct job *job, const struct tp_error *err, void *arg)
 static json_t *look_input(struct vm *vm)
 {
 	json_t *in = json_copy(json_object_get(vm->rest, "image"));
-	const json_t *entry = pools_image(vm->t->pools, tp_json_str(in, "id"), NULL);
+	const json_t *entry = pools_image_at(vm->t->pools, tp_json_str(in, "pool"), tp_json_str(in, "id"));
 
 	if (!tp_json_str(in, "vm"))
 		tp_json_set_str(in, "vm", vm->name);
@@ -206,6 +209,8 @@ void restorable_check(struct vm *vm)
 	}
 	if (vm->restorable->looking)
 		vm->restorable->again = true;
+	else if (pools_image_astray(vm->t->pools, vm, &why))
+		set(vm, "False", "NotFound", why.text);
 	else
 		vm->restorable->looking = look(vm, p);
 }

@@ -149,7 +149,7 @@ static bool check_file(struct job *j, const json_t *manifest, struct tp_error *e
 
 	j->fd = pool_image_open(j->pool, in_vm(j), in_id(j), err);
 	if (j->fd < 0)
-		return tp_prefix(err, "image %s", in_id(j));
+		return false;
 	img = image_open(j->fd, err);
 	if (!img)
 		return tp_prefix(err, "image %s", in_id(j));
@@ -192,7 +192,7 @@ bool restore_look(struct job *j, struct tp_error *err)
 	if (!manifest) {
 		if (err && err->code == TP_ECORRUPT)
 			tp_json_set_str(j->base.error_data, "where", "manifest.json");
-		return tp_prefix(err, "image %s", in_id(j));
+		return false;
 	}
 	j->out = json_pack("{s:O, s:[]}", "manifest", manifest, "blockers");
 	if (!tp_json_str(json_object_get(manifest, "launch"), "binary"))
@@ -265,12 +265,31 @@ json_t *restore_unconsume_job(struct op *op)
 
 /* --- verify --- */
 
+/* The pool of its own image, which people may have moved by hand: only who names the image gets that. */
+static const char *own_pool(struct op *op, const char *id, bool named, struct tp_error *err)
+{
+	struct vm *vm = op_vm_of(op);
+	const char *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
+	const struct engine_pool *p = pool ? pools_find(vm->t->pools, pool) : NULL, *other;
+
+	if (!named)
+		return pools_image_astray(vm->t->pools, vm, err) ? NULL : pool;
+	if (p && engine_pool_ready(p) && pools_image_at(vm->t->pools, pool, id))
+		return pool;
+	other = pools_image_elsewhere(vm->t->pools, id, pool);
+	if (!other)
+		return pool;
+	op_warn(op, "image %s is taken from pool %s: pool %s, in which VM %s had it, %s", id, engine_pool_name(other), pool,
+		vm->name, p && engine_pool_ready(p) ? "has it no more" : "is missing");
+	return engine_pool_name(other);
+}
+
 static bool choose_image(struct op *op, struct tp_error *err)
 {
 	struct vm *vm = op_vm_of(op);
 	const char *id = tp_json_str(op_arguments(op), "image");
 	json_t *own = json_object_get(vm->rest, "image");
-	const char *pool = tp_json_str(own, "pool"), *owner = vm->name;
+	const char *pool, *owner = vm->name, *named = id;
 	char other[TP_NAME_MAX + 1];
 	struct engine_pool *p = NULL;
 
@@ -285,6 +304,10 @@ static bool choose_image(struct op *op, struct tp_error *err)
 		id = tp_json_str(own, "id");
 		if (tp_json_str(own, "vm"))
 			owner = tp_json_str(own, "vm");
+		pool = own_pool(op, id, named, err);
+		if (!pool)
+			return err->code != TP_OK ? false : tp_fail(err, TP_ECORRUPT, "VM %s: its record names no pool",
+								    vm->name);
 	}
 	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool", pool, "vm", owner)) ||
 	       tp_fail_nomem(err);
@@ -293,7 +316,7 @@ static bool choose_image(struct op *op, struct tp_error *err)
 static json_t *verify_input(struct op *op)
 {
 	json_t *in = json_copy(restore_image(op));
-	const json_t *entry = pools_image(op_vm_of(op)->t->pools, tp_json_str(in, "id"), NULL);
+	const json_t *entry = pools_image_at(op_vm_of(op)->t->pools, tp_json_str(in, "pool"), tp_json_str(in, "id"));
 
 	tp_json_set_str(in, "uid", op_vm_of(op)->uid);
 	tp_json_set_str(in, "state", tp_json_str(entry, "state"));
@@ -510,7 +533,8 @@ enum op_verdict restore_delete(struct op *op, const struct op_event *ev)
 	if (ev->err)
 		op_warn(op, "the image was not deleted: %s", ev->err->text);
 	else
-		pools_image_drop(vm->t->pools, NULL, tp_json_str(restore_image(op), "id"));
+		pools_image_drop(vm->t->pools, tp_json_str(restore_image(op), "pool"),
+				 tp_json_str(restore_image(op), "id"));
 	return OP_NEXT;
 }
 

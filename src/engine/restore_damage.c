@@ -37,7 +37,7 @@ static void damage_recorded(struct job *j, const struct tp_error *err, void *arg
 		return;
 	if (err)
 		tp_warn("image %s: its damage cannot be recorded beside it: %s", id_of(j), err->text);
-	pools_image_verified(t->pools, id_of(j), json_object_get(j->in, "outcome"));
+	pools_image_verified(t->pools, tp_json_str(j->in, "pool"), id_of(j), json_object_get(j->in, "outcome"));
 	restorable_image_changed(t, id_of(j));
 }
 

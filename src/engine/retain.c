@@ -40,8 +40,8 @@ static void removal_done(struct job *job, const struct tp_error *err, void *arg)
 		tp_warn("image %s in pool %s was not deleted (%s): %s", id, r->pool, r->reason, err->text);
 	else if (!err)
 		tp_info("image %s in pool %s was deleted: %s", id, r->pool, r->reason);
-	if (!err && p)
-		pools_image_gone(r->t->pools, p, id, r->reason);
+	if (!err)
+		pools_image_gone(r->t->pools, r->pool, id, r->reason);
 	free(r);
 }
 
@@ -145,6 +145,7 @@ void retain_vm(struct vm *vm)
 {
 	const json_t *retain = tp_json_path(vm->spec, "storage.retain");
 	const json_t *count = json_object_get(retain, "count"), *age = json_object_get(retain, "age");
+	json_int_t newer = 0;		/* images, of which two pools may have copies */
 	struct kept *list;
 	size_t n;
 
@@ -152,7 +153,8 @@ void retain_vm(struct vm *vm)
 		return;
 	n = collect(vm, &list);
 	for (size_t i = 0; i < n; i++) {
-		if (count && (json_int_t)i >= json_integer_value(count))
+		newer += i > 0 && newest_first(&list[i - 1], &list[i]) != 0;
+		if (count && newer >= json_integer_value(count))
 			remove_image(vm->t, list[i].pool, list[i].entry, "retain.count");
 		else if (age && older_than(list[i].entry, json_number_value(age)))
 			remove_image(vm->t, list[i].pool, list[i].entry, "retain.age");

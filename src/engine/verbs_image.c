@@ -62,10 +62,9 @@ static void delete_done(struct job *job, const struct tp_error *err, void *arg)
 {
 	struct deletion *d = arg;
 	const char *id = tp_json_str(job->in, "id");
-	struct engine_pool *p = pools_find(d->t->pools, d->pool);
 
-	if (!err && p)
-		pools_image_drop(d->t->pools, p, id);
+	if (!err)
+		pools_image_drop(d->t->pools, d->pool, id);
 	/* A copy whose image was gone before: the others are worth no more than it. */
 	if (!err && !pools_image(d->t->pools, id, NULL))
 		retain_drop_copies(d->t, id);
@@ -182,11 +181,16 @@ static bool image_vm(struct api_call *call, char vm[TP_NAME_MAX + 1])
 	const char *id = tp_json_str(api_args(call), "image");
 	struct torpor *t = api_engine(call);
 	struct tp_error err = TP_ERROR_INIT;
+	struct engine_pool *p = NULL;
 
 	/* Of an operation that is known by its id the image may be gone by now. */
 	if (pool_image_vm(id, vm) && (pools_image(t->pools, id, NULL) || given))
 		return true;
-	tp_fail_class(&err, TP_ESTATE, "NotFound", "no image is named \"%s\"", id);
+	if (pools_copy(t->pools, id, &p))
+		tp_fail_class(&err, TP_ESTATE, "NotFound", "image %s is whole in no pool: pool %s has an unfinished copy", id,
+			      engine_pool_name(p));
+	else
+		tp_fail_class(&err, TP_ESTATE, "NotFound", "no image is named \"%s\"", id);
 	api_error(call, &err, json_pack("{s:s}", "image", id));
 	return false;
 }

@@ -93,10 +93,14 @@ static void deleted(struct api_call *call, void *arg, const struct tp_error *err
 	struct undefine *u = arg;
 
 	(void)call;
-	if (err)
+	if (err) {
 		undefine_failed(u, err);
-	else
-		delete_next(u);
+		return;
+	}
+	/* Of what people copied by hand another pool has one more. */
+	if (!pools_image_elsewhere(u->t->pools, json_string_value(json_array_get(u->images, 0)), NULL))
+		json_array_remove(u->images, 0);
+	delete_next(u);
 }
 
 static void delete_next(struct undefine *u)
@@ -105,9 +109,8 @@ static void delete_next(struct undefine *u)
 	struct tp_error err = TP_ERROR_INIT;
 
 	if (json_array_size(u->images)) {
-		tp_autojson json_t *id = json_incref(json_array_get(u->images, 0));
+		const json_t *id = json_array_get(u->images, 0);
 
-		json_array_remove(u->images, 0);
 		if (!image_delete_async(u->call, json_string_value(id), NULL, deleted, u, &err))
 			deleted(u->call, u, &err);
 		return;

@@ -96,7 +96,7 @@ static void given_back(struct torpor *t, const json_t *in)
 	const char *own = vm ? tp_json_str(json_object_get(vm->rest, "image"), "id") : NULL;
 	const char *id = tp_json_str(in, "id");
 
-	pools_image_state(t->pools, id, "complete");
+	pools_image_state(t->pools, tp_json_str(in, "pool"), id, "complete");
 	if (!own || strcmp(own, id) != 0 || !json_object_get(vm->rest, "give-back"))
 		return;
 	vm_rest_set(vm, "give-back", NULL);
@@ -243,7 +243,7 @@ bool vm_image_mark(struct vm *vm, void (*done)(void *arg, const struct tp_error 
 
 static void dropped(struct torpor *t, const json_t *in)
 {
-	pools_image_drop(t->pools, NULL, tp_json_str(in, "id"));
+	pools_image_drop(t->pools, tp_json_str(in, "pool"), tp_json_str(in, "id"));
 }
 
 void vm_image_drop(struct vm *vm, json_t *image_owned)

@@ -252,6 +252,7 @@ int pool_image_open(const struct pool *p, const char *vm, const char *id, struct
 		tp_fail_class(err, TP_ESTATE, "NotFound", "pool \"%s\" has no image \"%s\"", p->name, id);
 	} else if (fd < 0) {
 		pool_fail(p, &why, 0, NULL, err);
+		tp_prefix(err, "image \"%s\"", id);
 	} else if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
 		tp_fail(err, TP_ECORRUPT, "image \"%s\": %s is not a regular file", id, POOL_IMAGE_FILE);
 		tp_close(&fd);

@@ -79,7 +79,7 @@ static void clean_pool(const char *name, struct pool *pool)
 
 	while (left.folders) {
 		assert_true(pool_image_remove(pool, PLAN_VM, left.id, NULL));
-		pools_image_drop(plan.t->pools, pools_find(plan.t->pools, name), left.id);
+		pools_image_drop(plan.t->pools, name, left.id);
 		left_behind_removed(plan.t, name, left.id);
 		left = plan_images_in(name);
 	}
@@ -150,7 +150,7 @@ static void put_mark(const char *id)
 					    1);
 
 	assert_true(pool_image_consumed(plan_pool(), PLAN_VM, id, why, NULL));
-	pools_image_state(plan.t->pools, id, "consumed");
+	pools_image_state(plan.t->pools, PLAN_POOL, id, "consumed");
 }
 
 static void set_world(struct op_model_world *w, const struct plan_case *c)
