@@ -90,7 +90,7 @@ static void housekeeping_cb(struct ev_loop *loop, struct ev_timer *w, int events
 			vm_rest_save(vm);
 		vm_image_again(vm);
 	}
-	if (++t->housekeepings % IMAGES_LOOK_EVERY == 0) {
+	if (++t->housekeepings % t->images_look_every == 0) {
 		restorable_check_all(t);
 		retain_all(t);
 	}
@@ -205,6 +205,7 @@ struct torpor *torpor_new(struct ev_loop *loop, const struct torpor_options *opt
 		return NULL;
 	}
 	t->loop = loop;
+	t->images_look_every = IMAGES_LOOK_EVERY;
 	t->mover.exe_fd = -1;
 	t->started_us = tp_now_us();
 	t->housekeeping.data = t->closing_timer.data = t;

@@ -45,6 +45,7 @@ struct torpor {
 	uint64_t started_us;
 	bool closing;			/* torpor_shutdown was called: no new operations */
 	unsigned housekeepings;		/* so many were there */
+	unsigned images_look_every;	/* of them: what is Restorable, what is kept too long; an hour */
 	struct ev_timer housekeeping;	/* log sizes, retries, once a minute */
 	struct ev_timer closing_timer;
 	double closing_until;		/* monotonic */

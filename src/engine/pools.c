@@ -188,6 +188,7 @@ static void open_now(struct engine_pool *p)
 
 bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t quota, struct tp_error *err)
 {
+	struct tp_error why = TP_ERROR_INIT;
 	struct engine_pool *p;
 
 	if (!tp_name_ok(name))
@@ -198,6 +199,9 @@ bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t qu
 	if (!p)
 		return false;
 	p->quota = quota;
+	p->known = pool_is_known(p, &why);
+	if (why.code != TP_OK)
+		tp_warn("pool=%s whether it was there before is not known: %s", name, why.text);
 	open_now(p);
 	return true;
 }
@@ -287,7 +291,11 @@ void engine_pool_doubt(struct engine_pool *p, const struct tp_error *err)
 
 void pools_op_ended(struct pools *ps, const json_t *res)
 {
-	pools_room_changed(ps, tp_json_str(json_object_get(res, "image"), "pool"));
+	static const char *const images[] = { "image", "former-image" };
+
+	for (size_t i = 0; i < TP_N(images); i++)
+		pools_room_changed(ps, tp_json_str(json_object_get(res, images[i]), "pool"));
+	pools_room_changed(ps, tp_json_str(res, "to"));		/* of image-move */
 }
 
 /* --- one pool --- */

@@ -150,6 +150,7 @@ void pool_look_take(struct pool_look *l, const struct tp_error *err)
 	p->space = l->space;
 	p->place = l->place;
 	p->there = true;
+	pool_known_now(p);
 	p->level = pool_level(&p->space, p->low_water, p->level);
 	if (l->entries)
 		pools_images_keep(p, l->entries);
@@ -220,8 +221,8 @@ void pools_look(struct engine_pool *p, bool images)
 		p->again_images |= images;
 		return;
 	}
-	/* What pool-define once made is not made again in place of what is not there. */
-	look_start(p, look_new(p, p->defined ? POOL_KNOWN : POOL_MAKE_ALL, images), NULL);
+	/* What was made once is not made again in place of what is not there. */
+	look_start(p, look_new(p, p->defined || p->known ? POOL_KNOWN : POOL_MAKE_ALL, images), NULL);
 }
 
 bool pools_look_first(struct engine_pool *p, void (*done)(struct pool_look *l, const struct tp_error *err),

@@ -20,6 +20,7 @@ struct engine_pool {
 	uint64_t quota;			/* bytes; 0: none */
 	uint64_t low_water;		/* bytes, or POOL_LOW_WATER_AUTO */
 	bool defined;			/* by pool-define; else by the configuration */
+	bool known;			/* of the configuration, and was there before: pools_known.c */
 	bool serves;			/* among the first; the others are aside */
 	bool changing;			/* pool-define or pool-undefine is at it */
 	bool over;			/* among those aside: freed once its worker is idle */
@@ -94,6 +95,11 @@ bool pools_place_free(struct engine_pool *p, const struct pool_place *place, str
 void pools_images_keep(struct engine_pool *p, const json_t *entries);
 /* As pools_sweep, of one pool. */
 void pools_sweep_one(struct engine_pool *p);
+
+/* --- pools_known.c --- */
+/* A pool of the configuration that once was opened at its path. False also with err. */
+bool pool_is_known(const struct engine_pool *p, struct tp_error *err);
+void pool_known_now(struct engine_pool *p);	/* it is open: recorded soon, once */
 
 /* --- pools_use.c --- */
 /* Busy for an operation; class_ for VMs whose state is in it or whose spec names it, and whole images. */

@@ -32,11 +32,13 @@
 
 TP_LOG_SOURCE("engine.standing");
 
-#define SOON 0.02	/* seconds: what comes together is looked at once */
+/* Seconds. */
+#define SOON 0.02	/* what comes together is looked at once */
+#define LATER 5.0	/* after a failure, which may have been a pool's short absence */
 
 struct standing_watch {
 	struct torpor *t;
-	struct ev_timer soon;
+	struct ev_timer soon, later;
 	bool pools;
 };
 
@@ -108,17 +110,19 @@ static void set_condition(struct vm *vm, const char *status, const char *reason,
 
 /* --- held --- */
 
+static void standing_later(struct torpor *t);
+
 static bool hold_run(struct job *j, struct tp_error *err)
 {
 	struct pool_demand demand = room_demand_of(j->in);
 	struct pool_shortage shortage = { .required = 0 };
 	struct pool_space space = { .guaranteed = false };
 	bool ok = pool_standing_hold(j->pool, &demand, &shortage, err);
+	bool there = pool_space(j->pool, &space, NULL);
 
 	/* What was there before is held still. */
-	j->out = json_pack("{s:I, s:b}", "held", (json_int_t)pool_standing(j->pool, demand.vm), "guaranteed",
-			   ok && pool_standing_kept(j->pool, demand.vm) && pool_space(j->pool, &space, err) &&
-			   space.guaranteed);
+	j->out = json_pack("{s:I, s:b, s:b}", "held", (json_int_t)pool_standing(j->pool, demand.vm), "guaranteed",
+			   ok && there && space.guaranteed && pool_standing_kept(j->pool, demand.vm), "away", !there);
 	return ok;
 }
 
@@ -141,19 +145,31 @@ static void hold_done(struct job *j, const struct tp_error *err, void *arg)
 	struct standing *s = vm ? vm->standing : NULL;
 
 	/* Undefined, or made anew, meanwhile: what was held is swept or looked at again. */
-	if (!s || !s->busy || (err && err->code == TP_ECANCELLED))
+	if (!s || !s->busy)
 		return;
 	s->busy = false;
+	/* Its worker has ended: with the engine, or with a pool in whose place there is another one. */
+	if (err && err->code == TP_ECANCELLED) {
+		standing_soon(t, true);
+		return;
+	}
+	if (err && tp_json_bool(j->out, "away", false)) {
+		set_condition(vm, "Unknown", "PoolMissing", err->text);
+		standing_later(t);
+		return;
+	}
 	if (s->held != (uint64_t)tp_json_int(j->out, "held", 0))
 		pools_room_changed(t->pools, tp_json_str(j->in, "pool"));
 	s->held = (uint64_t)tp_json_int(j->out, "held", 0);
 	snprintf(s->pool, sizeof(s->pool), "%s", tp_json_str(j->in, "pool"));
-	if (!err)
+	if (!err) {
 		held(vm, j->out);
-	else if (strcmp(tp_error_class(err), "InsufficientSpace") == 0)
+	} else if (strcmp(tp_error_class(err), "InsufficientSpace") == 0) {
 		set_condition(vm, "False", "NoRoom", err->text);
-	else
+	} else {
 		set_condition(vm, "False", "Failed", err->text);
+		standing_later(t);
+	}
 	if (s->again)
 		standing_soon(t, true);
 }
@@ -220,6 +236,7 @@ static void drop_done(struct job *j, const struct tp_error *err, void *arg)
 		return;
 	if (err) {
 		tp_warn("vm=%s pool=%s its standing room cannot be given back: %s", vm, pool, err->text);
+		standing_later(t);
 		return;
 	}
 	tp_info("vm=%s pool=%s standing room given back", vm, pool);
@@ -291,6 +308,24 @@ static void soon_cb(struct ev_loop *loop, struct ev_timer *w, int events)
 	watch->pools = false;
 }
 
+static void later_cb(struct ev_loop *loop, struct ev_timer *w, int events)
+{
+	struct standing_watch *watch = w->data;
+
+	(void)loop, (void)events;
+	standing_soon(watch->t, true);
+}
+
+static void standing_later(struct torpor *t)
+{
+	struct standing_watch *w = t->standing;
+
+	if (!w || t->closing || ev_is_active(&w->later))
+		return;
+	ev_timer_set(&w->later, LATER, 0.);
+	ev_timer_start(t->loop, &w->later);
+}
+
 struct standing_watch *standing_new(struct torpor *t)
 {
 	struct standing_watch *w = calloc(1, sizeof(*w));
@@ -299,14 +334,17 @@ struct standing_watch *standing_new(struct torpor *t)
 		return NULL;
 	w->t = t;
 	ev_timer_init(&w->soon, soon_cb, SOON, 0.);
-	w->soon.data = w;
+	ev_timer_init(&w->later, later_cb, LATER, 0.);
+	w->soon.data = w->later.data = w;
 	return w;
 }
 
 void standing_free(struct standing_watch *w)
 {
-	if (w)
+	if (w) {
 		ev_timer_stop(w->t->loop, &w->soon);
+		ev_timer_stop(w->t->loop, &w->later);
+	}
 	free(w);
 }
 

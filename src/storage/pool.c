@@ -56,7 +56,11 @@ static bool open_folder(struct pool *p, enum pool_opening_mode mode, struct tp_e
 	struct stat st;
 
 	if (lstat(p->path, &st) != 0) {
-		if (errno != ENOENT || mode == POOL_FIND || mode == POOL_KNOWN)
+		if (errno == ENOENT && mode == POOL_KNOWN)
+			return tp_fail(err, TP_ESYS, "pool \"%s\": %s, where it was before, does not exist: its file "
+				       "system is not mounted? To begin anew make the folder with an empty file "
+				       POOL_OWNER_FILE, p->name, p->path);
+		if (errno != ENOENT || mode == POOL_FIND)
 			return tp_fail_sys(err, errno, "pool \"%s\": %s", p->name, p->path);
 		if (!make_folder(p, mode == POOL_MAKE_ALL, err))
 			return false;
@@ -80,7 +84,7 @@ static bool known(const struct pool *p, struct tp_error *err)
 	if (faccessat(p->dirfd, POOL_OWNER_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return true;
 	return tp_fail(err, TP_ESYS, "pool \"%s\": %s has no file " POOL_OWNER_FILE ": its file system is not "
-		       "mounted, or this is another folder", p->name, p->path);
+		       "mounted, or this is another folder. To begin anew make an empty one", p->name, p->path);
 }
 
 static bool settle(struct pool *p, const struct pool_opening *how, struct tp_error *err)

@@ -174,7 +174,7 @@ static void a_known_pool_has_its_owner_file(void **state)
 	struct pool *p;
 
 	assert_null(open_beside(at(f, "pool"), POOL_KNOWN, NULL, 0, &err));
-	assert_failed(&err, "IOError", "No such file");
+	assert_failed(&err, "IOError", "does not exist");
 	make(f, "pool");
 	assert_null(open_beside(at(f, "pool"), POOL_KNOWN, NULL, 0, &err));
 	assert_failed(&err, "IOError", "has no file .torpor-pool");
