@@ -199,7 +199,7 @@ static enum op_verdict start_mover(struct op *op)
 	int fds[2];
 	json_t *request;
 
-	if (!stream_pair(&h->qemu_end, &fds[0], &err))
+	if (!stream_pair(&h->qemu_end, &fds[0], STREAM_BUFFER, &err))
 		return op_fail_error(op, &err, NULL);
 	hibernate_uuid(uuid, sizeof(uuid));
 	request = json_pack("{s:s, s:[s, s], s:s, s:O, s:O, s:b, s:I, s:I}", "job", "save", "fds", "stream",

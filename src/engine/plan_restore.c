@@ -118,7 +118,7 @@ static enum op_verdict start_mover(struct op *op)
 	struct tp_error err = TP_ERROR_INIT;
 	int fds[2];
 
-	if (!stream_pair(&fds[0], &r->qemu_end, &err))
+	if (!stream_pair(&fds[0], &r->qemu_end, STREAM_BUFFER, &err))
 		return op_fail_error(op, &err, NULL);
 	fds[1] = TP_STEAL_FD(r->image_fd);
 	op_hold(op, OP_RES_MOVER);
@@ -433,8 +433,9 @@ static enum op_verdict run(struct op *op, const struct op_event *ev)
 	}
 	if (ev->type == OP_REPLY && json_object_get(op_res(op), "refused"))
 		return refused(op, ev);
+	/* The event says when; what query-status says comes later, as QEMU has much to do now. */
 	v = guest_cont(op, ev);
-	if (v == OP_NEXT)
+	if (r->running <= 0 && (v == OP_NEXT || (ev->type == OP_QEMU_EVENT && strcmp(ev->name, "RESUME") == 0)))
 		r->running = op_now(op);
 	return v;
 }

@@ -158,7 +158,7 @@ static enum op_verdict start_server(struct op *op)
 	json_t *request;
 	int fds[3];
 
-	if (!stream_pair(&fds[0], &r->qemu_end, &err))
+	if (!stream_pair(&fds[0], &r->qemu_end, 0, &err))
 		return op_fail_error(op, &err, NULL);
 	/* An eager restore may still need the image. */
 	fds[1] = fcntl(r->image_fd, F_DUPFD_CLOEXEC, 3);

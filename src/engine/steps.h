@@ -48,9 +48,11 @@ enum op_verdict migration_prepare_undo(struct op *op, const struct op_event *ev)
 enum op_verdict mover_stop(struct op *op, const struct op_event *ev);
 /*
  * The socketpair of a stream: writer's end and reader's end. Only the writer's buffer counts on
- * AF_UNIX; 1 MiB gave 15 to 20 % over the default with QEMU 10.0.
+ * AF_UNIX; 1 MiB gave a stream 15 to 20 % over the kernel's default (0) with QEMU 10.0. A page that
+ * somebody waits for is behind all that the buffer holds.
  */
-bool stream_pair(int *writer, int *reader, struct tp_error *err);
+#define STREAM_BUFFER (1 << 20)
+bool stream_pair(int *writer, int *reader, int buffer, struct tp_error *err);
 void mover_fault(struct op *op, json_t *request);	/* fault builds: a fault for the mover, by the VM's label */
 /* Notes the mover's process from its hello. */
 void mover_note(struct op *op, const struct op_event *ev);

@@ -68,16 +68,15 @@ enum op_verdict migration_prepare_undo(struct op *op, const struct op_event *ev)
 
 /* --- the mover --- */
 
-#define STREAM_BUFFER (1 << 20)
-
-bool stream_pair(int *writer, int *reader, struct tp_error *err)
+bool stream_pair(int *writer, int *reader, int buffer, struct tp_error *err)
 {
-	int pair[2], size = STREAM_BUFFER;
+	int pair[2];
 
 	if (!tp_socketpair(SOCK_STREAM, pair, err))
 		return false;
 	/* Best effort: the kernel's limit (net.core.wmem_max) may be lower. */
-	(void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (buffer)
+		(void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
 	*writer = pair[0];
 	*reader = pair[1];
 	return true;
