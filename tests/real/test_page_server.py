@@ -119,6 +119,48 @@ def test_on_demand(s):
         vm.went_on(before)
 
 
+def task(qemu, server, vm, before, total):
+    """Requests that a task in the guest costs; hardly anything comes by itself meanwhile."""
+    server.send({"bandwidth": 64 << 10})
+    earlier = server.ask()["requests"]
+    server.send({"running": {}})
+    qemu.qmp("cont")
+    vm.went_on(before)
+    vm.verify(total)
+    return server.ask()["requests"] - earlier
+
+
+def test_working_set(s):
+    """What a guest touched first is sent first next time: the same task asks for little of it."""
+    vm, arguments, image, before, total = saved(s, 24, "random")
+    with restoring(s, vm, arguments, image, bandwidth=64 << 10) as (qemu, server):
+        server.state("serving")
+        without = task(qemu, server, vm, before, total)
+        server.send({"bandwidth": 0})
+        working_set = server.expect("working-set")
+        equal(server.expect("done")["working-set-pages"], 0)
+    pages = sum(count for _, _, count in working_set["ranges"])
+    check(24 * 256 <= pages and len(working_set["ranges"]) < without, f"{pages}: {working_set}")
+    # What makes no sense does no harm.
+    working_set["blocks"].append("gone")
+    working_set["ranges"][:0] = [[len(working_set["blocks"]) - 1, 0, 1], [77, 0, 1], [0, 1 << 40, 1],
+                                 [0, 0, -1], ["x"], 7]
+    with restoring(s, vm, arguments, image, bandwidth=32 << 20,
+                   **{"working-set": working_set}) as (qemu, server):
+        server.state("serving")
+        status = server.progress
+        while not status or status["working-set-left"]:
+            status = next(iter(server.receive().values()))
+        check(0 < status["working-set-pages"] <= status["pages-sent"] < 0.8 * status["pages"],
+              f"status: {status}")
+        given = task(qemu, server, vm, before, total)
+        server.send({"bandwidth": 0})
+        equal(server.expect("done")["pages-left"], 0)
+        qemu.completed()
+        vm.verify(total)
+    check(given < without / 4, f"{without} requests without a working set, {given} with it")
+
+
 @slow
 def test_stopped_page_server(s):
     """It ends when told to, and leaves QEMU waiting for another."""

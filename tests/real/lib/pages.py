@@ -267,6 +267,7 @@ def arguments_of(pid):
 @contextlib.contextmanager
 def restoring(s, vm, arguments, image, **request):
     """A QEMU that does not run yet, and a page server for it; at the end neither is left."""
+    run_dir = vm.run_dir
     qemu = Incoming(s, vm, arguments)
     qemu.prepare()
     with qemu.incoming() as stream:
@@ -275,3 +276,4 @@ def restoring(s, vm, arguments, image, **request):
     qemu.kill()
     server.kill()
     vm.close()
+    vm.run_dir = run_dir
