@@ -2,6 +2,7 @@
 /* tp_text.c - Foreign text made fit for JSON, logs and terminals */
 #include "tp_text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* How many bytes the first one announces; 0: it announces nothing. */
@@ -75,4 +76,18 @@ void tp_text_clean(char *text)
 	while (end > 0 && p[end - 1] == ' ')
 		end--;
 	p[end] = 0;
+}
+
+bool tp_take_u32(const char **at, uint32_t *value)
+{
+	const char *from = *at + strspn(*at, " ");
+	unsigned long long n;
+	char *end;
+
+	if (*from < '0' || *from > '9')
+		return false;
+	n = strtoull(from, &end, 10);
+	*value = (uint32_t)n;
+	*at = end;
+	return n <= UINT32_MAX;
 }

@@ -17,7 +17,7 @@ struct restore {
 	bool mover_done;
 	bool lazy;			/* by a page server; false once that has proved impossible */
 	bool hand_over;			/* QEMU gets the device for userfaultfd */
-	bool server_ready, released;	/* the page server has all it needs; it was told to send the package */
+	bool released;			/* the page server was told to send the package */
 	double whole;			/* monotonic; 0: not known here */
 	struct mig_info failed;		/* QEMU's word on a load that failed; the mover may know why */
 	double failed_at;		/* monotonic; 0: it has not */
@@ -54,6 +54,7 @@ void restore_choice(const struct vm *vm, const json_t *manifest, const char *ask
 /* restore_lazy.c: the mode, once the manifest is read; then steps, or their bodies. */
 void restore_choose_mode(struct op *op);
 enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev);
+enum op_verdict restore_page_server(struct op *op, const struct op_event *ev);
 enum op_verdict restore_serve(struct op *op, const struct op_event *ev);
 enum op_verdict restore_release_package(struct op *op, const struct op_event *ev);
 void restore_note_prefetch(struct op *op);	/* rest "prefetch", of a lazy restore */

@@ -147,7 +147,7 @@ enum op_verdict restore_lazy_possible(struct op *op, const struct op_event *ev)
 	return eagerly(op, text);
 }
 
-/* --- load --- */
+/* --- the server --- */
 
 static enum op_verdict start_server(struct op *op)
 {
@@ -160,6 +160,7 @@ static enum op_verdict start_server(struct op *op)
 
 	if (!stream_pair(&fds[0], &r->qemu_end, 0, &err))
 		return op_fail_error(op, &err, NULL);
+	r->hold = !vm->qemu->features.set_active;
 	/* An eager restore may still need the image. */
 	fds[1] = fcntl(r->image_fd, F_DUPFD_CLOEXEC, 3);
 	fds[2] = tp_listen_packets(launch_socket(vm, "pages", path, sizeof(path)), 0600, &err);
@@ -176,40 +177,49 @@ static enum op_verdict start_server(struct op *op)
 	return op_mover_start(op, request, fds, 3);
 }
 
-/* All that the server needs is there: from here on its end is the restore's. */
-static enum op_verdict server_ready(struct op *op)
+/* What refuses the image here does so before QEMU was told anything. */
+static enum op_verdict await_server(struct op *op, const struct op_event *ev)
 {
 	struct restore *r = op_data(op);
-
-	r->server_ready = true;
-	op_hold(op, OP_RES_MOVER);
-	return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", RESTORE_LOAD_FD), &r->qemu_end, 0, 0);
-}
-
-static enum op_verdict on_server(struct op *op, const struct op_event *ev)
-{
-	struct restore *r = op_data(op);
-	const char *state = tp_json_str(ev->data, "state");
+	const char *desc = tp_json_str(ev->data, "desc");
 
 	if (strcmp(ev->name, "hello") == 0)
 		mover_note(op, ev);
-	if (strcmp(ev->name, "error") == 0 && r->server_ready)
-		return restore_load_failed(op, ev->data);
 	if (strcmp(ev->name, "error") == 0)
-		eagerly(op, tp_json_str(ev->data, "desc") ? tp_json_str(ev->data, "desc") : "no page server");
-	if (strcmp(ev->name, "end") == 0 && !r->server_ready) {
+		eagerly(op, desc ? desc : "no page server");
+	if (strcmp(ev->name, "end") == 0) {
 		if (r->lazy)
 			eagerly(op, "the page server ended at once");
 		step_fd_close(&r->qemu_end);
-		return OP_NEXT;			/* restore_load_eagerly() follows */
-	}
-	if (strcmp(ev->name, "state") != 0 && strcmp(ev->name, "progress") != 0)
-		return OP_WAIT;
-	if (!r->server_ready)
-		return server_ready(op);
-	if (state && strcmp(state, "held") == 0 && !r->released)
 		return OP_NEXT;
-	return OP_WAIT;
+	}
+	if (strcmp(ev->name, "state") != 0)
+		return OP_WAIT;
+	/* It has all that it needs: from here on its end is the restore's. */
+	op_hold(op, OP_RES_MOVER);
+	return OP_NEXT;
+}
+
+enum op_verdict restore_page_server(struct op *op, const struct op_event *ev)
+{
+	if (!((struct restore *)op_data(op))->lazy && ev->type == OP_ENTER)
+		return OP_NEXT;
+	if (ev->type == OP_ENTER)
+		return start_server(op);
+	return ev->type == OP_MOVER ? await_server(op, ev) : OP_WAIT;
+}
+
+/* --- load --- */
+
+static enum op_verdict on_server(struct op *op, const struct op_event *ev)
+{
+	const struct restore *r = op_data(op);
+	const char *state = tp_json_str(ev->data, "state");
+
+	if (strcmp(ev->name, "error") == 0)
+		return restore_load_failed(op, ev->data);
+	return strcmp(ev->name, "state") == 0 && strcmp(state ? state : "", "held") == 0 && !r->released ? OP_NEXT :
+	       OP_WAIT;
 }
 
 /* The devices are loaded when QEMU is not inmigrate any more. */
@@ -224,7 +234,10 @@ static enum op_verdict on_reply(struct op *op, const struct op_event *ev)
 	if (op_replied(ev, QMP_QUERY_STATUS)) {
 		const char *status = tp_json_str(ev->data, "status");
 
-		return status && strcmp(status, "inmigrate") != 0 ? OP_NEXT : op_qmp(op, QMP_QUERY_MIGRATE, NULL);
+		if (!status || strcmp(status, "inmigrate") == 0)
+			return op_qmp(op, QMP_QUERY_MIGRATE, NULL);
+		vm_status_is(op_vm_of(op), status);	/* no event tells it */
+		return OP_NEXT;
 	}
 	if (!op_replied(ev, QMP_QUERY_MIGRATE))
 		return OP_WAIT;
@@ -236,14 +249,10 @@ static enum op_verdict on_reply(struct op *op, const struct op_event *ev)
 
 static enum op_verdict wait_devices(struct op *op, const struct op_event *ev)
 {
-	struct restore *r = op_data(op);
-
 	if (ev->type == OP_MOVER)
 		return on_server(op, ev);
 	if (ev->type == OP_REPLY)
 		return on_reply(op, ev);
-	if (!r->server_ready)
-		return OP_WAIT;
 	if (ev->type == OP_TICK || (ev->type == OP_QEMU_EVENT && strcmp(ev->name, "MIGRATION") == 0))
 		return op_qmp(op, QMP_QUERY_STATUS, NULL);
 	return OP_WAIT;
@@ -251,7 +260,11 @@ static enum op_verdict wait_devices(struct op *op, const struct op_event *ev)
 
 enum op_verdict restore_serve(struct op *op, const struct op_event *ev)
 {
-	return ev->type == OP_ENTER ? start_server(op) : wait_devices(op, ev);
+	struct restore *r = op_data(op);
+
+	if (ev->type != OP_ENTER)
+		return wait_devices(op, ev);
+	return op_qmp_full(op, QMP_GETFD, json_pack("{s:s}", "fdname", RESTORE_LOAD_FD), &r->qemu_end, 0, 0);
 }
 
 enum op_verdict restore_release_package(struct op *op, const struct op_event *ev)
@@ -313,9 +326,7 @@ enum op_verdict restore_hand_over(struct op *op, const struct op_event *ev)
 	op_phase(op, "Prefetching");
 	if (op_mover_said(op, "done"))
 		return whole_already(op);
-	if (op_mover_alive(op))
-		op_mover_give(op);
-	else
-		prefetch_adopt(vm);	/* it has just ended, or was another engine's */
+	op_mover_give(op);
+	prefetch_adopt(vm);		/* where it has just ended, or was another engine's */
 	return OP_NEXT;
 }
