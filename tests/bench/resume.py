@@ -6,6 +6,7 @@ text-like and zero MiB in turn), and hibernated. From then on its image is resto
 and only one QEMU lives at a time:
 
     lazy    vm-restore, mode lazy
+    learnt  the same of an image made after a lazy restore, which knows what its guest touches first
     eager   vm-restore, mode eager
     stock   the same QEMU with the same arguments, -incoming exec:zstd -dc of the same image, cont
 
@@ -51,20 +52,20 @@ class Guest:
 
     def prepare(self, folder):
         self.saved.prepare()
-        self.saved.hibernate()
         own = os.path.join(folder, "stock-" + self.saved.vm)
         os.mkdir(own)
         self.stock = Stock(own, self.saved)
 
     def sample(self, side, cache):
-        (benchlib.warm if cache == "warm" else benchlib.chill)(self.saved.image)
+        image = self.saved.image_of(side)
+        (benchlib.warm if cache == "warm" else benchlib.chill)(image.file)
         if side == "stock":
-            return self.stock.resume(self.saved.image)
+            return self.stock.resume(image.file)
         return self.saved.resume(side)
 
     def facts(self):
         return {"qemu": self.version, "ram-mib": self.ram_mib,
-                "image": os.path.getsize(self.saved.image), "raw": self.saved.raw}
+                "image": os.path.getsize(self.saved.first.file), "raw": self.saved.first.raw}
 
     def end(self):
         if self.stock:

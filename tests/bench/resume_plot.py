@@ -10,7 +10,7 @@ from resume_report import MOMENTS, SIDES, Figures, size_text, versions
 
 WIDTH, HEIGHT = 880, 360
 LEFT, TOP, BOTTOM, GAP = 62, 64, 58, 26
-NAMES = {"lazy": "torpor, lazy", "eager": "torpor, eager", "stock": "stock QEMU, zstd -dc"}
+NAMES = {"lazy": "torpor, lazy", "learnt": "lazy, with a working set", "eager": "torpor, eager", "stock": "stock QEMU, zstd -dc"}
 STYLE = """
 .ground { fill: #ffffff; }
 text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
@@ -19,16 +19,18 @@ text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f;
 .grid { stroke: #d0d7de; stroke-width: 1; }
 .line { fill: none; stroke-width: 2.5; stroke-linejoin: round; }
 .lazy { stroke: #0a7c3e; fill: #0a7c3e; }
+.learnt { stroke: #0b7285; fill: #0b7285; }
 .eager { stroke: #b35900; fill: #b35900; }
 .stock { stroke: #5b6fb5; fill: #5b6fb5; }
-.line.lazy, .line.eager, .line.stock { fill: none; }
-text.lazy, text.eager, text.stock { stroke: none; font-size: 11px; font-weight: 600; }
+.line.lazy, .line.learnt, .line.eager, .line.stock { fill: none; }
+text.lazy, text.learnt, text.eager, text.stock { stroke: none; font-size: 11px; font-weight: 600; }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #161b22; }
 text { fill: #e6edf3; }
 .small { fill: #9da7b1; }
 .grid { stroke: #3a424b; }
 .lazy { stroke: #4cd07d; fill: #4cd07d; }
+.learnt { stroke: #4fd1e5; fill: #4fd1e5; }
 .eager { stroke: #f0a04b; fill: #f0a04b; }
 .stock { stroke: #9fb2ff; fill: #9fb2ff; }
 }
@@ -63,6 +65,8 @@ def marker(side, x, y):
     """A shape for each side, so that colour is not needed to tell them apart."""
     if side == "lazy":
         return f'<circle class="lazy" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+    if side == "learnt":
+        return (f'<path class="learnt" d="M{x:.1f} {y - 5:.1f}l5 5l-5 5l-5 -5Z"/>')
     if side == "eager":
         return f'<rect class="eager" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
     return (f'<path class="stock" d="M{x:.1f} {y - 5:.1f}L{x + 5:.1f} {y + 4:.1f}'

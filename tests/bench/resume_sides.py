@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The sides of resume: one image, restored by torpor in two modes, and by stock QEMU."""
+"""The sides of resume: a guest restored by torpor in its modes, and by stock QEMU."""
 
+import collections
 import datetime
+import os
 import re
 import statistics
 import threading
@@ -12,7 +14,7 @@ import guestvm
 from save_restore_sides import Torpor, ask
 from save_restore_sides import Stock as StockBase
 
-SIDES = ("lazy", "eager", "stock")
+SIDES = ("lazy", "learnt", "eager", "stock")
 TASK = "touch 64"
 TICK_MS = 20				# of the guest's console
 SECONDS = 300				# for anything
@@ -80,8 +82,11 @@ class Witness(benchlib.Client):
         return message
 
 
+Image = collections.namedtuple("Image", "id file raw")
+
+
 class Saved(Torpor):
-    """A hibernated guest; its image is kept, and its disk never written, so it can be run again."""
+    """A hibernated guest. Its images are kept, and its disk never written, so they can be run again."""
 
     FILLED = 0.75			# of its RAM; a third of that is zero
     ALLOWED = ["reused-image"]
@@ -89,23 +94,37 @@ class Saved(Torpor):
     def __init__(self, daemon, options, vm):
         super().__init__(daemon, options, vm)
         self.witness = Witness(daemon.socket)
-        self.image_id = None
-        self.raw = 0
+        self.first = self.second = None
         self.operations = []
 
     def prepare(self):
+        """Boots it, and makes two images: the second one knows what the guest touches first."""
         super().prepare()
         ask(self.console, f"ticks {TICK_MS}")
+        self.first = self.save()
+        self.restore_lazily(self.first, [])
+        ask(self.console, TASK)
+        self.second = self.save()
 
-    def hibernate(self):
-        super().hibernate()
-        image = self.client.command("query-images", vm=self.vm)[0]
-        self.image_id, self.raw = image["id"], image["raw-bytes"]
+    def save(self):
+        self.hibernate()
+        of = {image["id"]: image["raw-bytes"]
+              for image in self.client.command("query-images", vm=self.vm)}
+        image_id = os.path.basename(os.path.dirname(self.image))
+        return Image(image_id, self.image, of[image_id])
 
-    def resume(self, mode):
+    def image_of(self, side):
+        return self.second if side == "learnt" else self.first
+
+    def restore_lazily(self, image, allow):
+        self.client.command("vm-restore", name=self.vm, image=image.id, mode="lazy", keep=True,
+                            allow=allow, wait=True)
+
+    def resume(self, side):
+        image, mode = self.image_of(side), "eager" if side == "eager" else "lazy"
         output = Output(self.console)
         start = time.monotonic()
-        record = self.witness.command("vm-restore", name=self.vm, image=self.image_id, mode=mode,
+        record = self.witness.command("vm-restore", name=self.vm, image=image.id, mode=mode,
                                       until="whole", keep=True, allow=self.ALLOWED, wait=True)
         result = record["result"]
         if result["mode"] != mode:
@@ -128,8 +147,7 @@ class Saved(Torpor):
             time.sleep(0.02)
 
     def verify(self):
-        self.client.command("vm-restore", name=self.vm, image=self.image_id, mode="lazy", keep=True,
-                            allow=self.ALLOWED, wait=True)
+        self.restore_lazily(self.second, self.ALLOWED)
         ask(self.console, "verify")
         self.end_qemu()
 
