@@ -127,6 +127,7 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	q->schema_known = true;
 }
 
+static void channel_is_there(struct vm_qemu *q);
 static void chardevs_known(void *arg, const json_t *reply, const json_t *qemu_error, const struct tp_error *err);
 
 /* Asks what is not known yet; the status after the schema, so that ready has both. */
@@ -148,6 +149,7 @@ static void on_ready(struct qmp_client *c, void *arg)
 	snprintf(q->package, sizeof(q->package), "%s", package ? package : "");
 	q->status_polls = 0;
 	get_ready(q);
+	channel_is_there(q);
 	if (q->adopted)
 		qmp_client_send(c, QMP_QUERY_CHARDEV, NULL, NULL, 0, chardevs_known, q, NULL);
 }
@@ -250,7 +252,16 @@ static void agent_closed(struct qga_client *c, const struct tp_error *why, void 
 
 	(void)c, (void)why;
 	qga_client_free(TP_STEAL(q->qga));
-	set_agent(q, AGENT_NONE);
+	set_agent(q, AGENT_UNRESPONSIVE);
+}
+
+/* Until the guest opens it. */
+static void channel_is_there(struct vm_qemu *q)
+{
+	tp_autojson json_t *agent = launch_channel(q->vm, "agent");
+
+	if (json_is_string(agent) && q->agent == AGENT_NONE)
+		set_agent(q, AGENT_UNRESPONSIVE);
 }
 
 static const struct qga_client_ops agent_ops = { .closed = agent_closed };
@@ -323,7 +334,7 @@ static void on_vserport(struct vm_qemu *q, const json_t *data)
 	q->agent_open = tp_json_bool(data, "open", false);
 	if (q->qga)
 		qga_client_desync(q->qga);
-	set_agent(q, q->agent_open ? AGENT_CONNECTED : AGENT_NONE);
+	set_agent(q, q->agent_open ? AGENT_CONNECTED : AGENT_UNRESPONSIVE);
 }
 
 /* --- events --- */

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 
-from lib import check, equal, matches, poll, version
+from lib import check, equal, matches, poll, slow, version
 from lib.proc import alive
 
 
@@ -26,7 +26,6 @@ def test_restored_paused_then_resumed(s):
     poll(lambda: vm.images() == [], 10, "the end of the image")
 
 
-@version
 def test_restored_paused_then_quit(s):
     """The guest never ran, so its image is as good as before."""
     vm = s.boot()
@@ -89,7 +88,6 @@ def test_given_back_once_its_pool_is_there(s):
     vm.went_on(before)
 
 
-@version
 def test_kept_image_is_not_used_twice(s):
     vm = s.boot()
     before = vm.tick()
@@ -112,7 +110,6 @@ def test_kept_image_is_not_used_twice(s):
     equal(vm.images(), [])
 
 
-@version
 def test_stale_disk(s):
     vm = s.boot()
     before = vm.tick()
@@ -193,7 +190,6 @@ def flip(place):
     return damage
 
 
-@version
 def test_flipped_byte_in_the_middle(s):
     vm = s.boot()
     before = vm.tick()
@@ -204,6 +200,7 @@ def test_flipped_byte_in_the_middle(s):
     vm.went_on(before)
 
 
+@slow
 def test_flipped_bytes_elsewhere(s):
     vm = s.boot()
     before = vm.tick()
@@ -259,7 +256,6 @@ def test_missing_image(s):
     vm.went_on(before)
 
 
-@version
 def test_discard(s):
     vm = s.boot()
     nonce = vm.nonce
@@ -282,7 +278,6 @@ def test_discard(s):
     equal(vm.images(), [])
 
 
-@version
 def test_start_restores(s):
     vm = s.boot()
     before = vm.tick()
@@ -336,6 +331,7 @@ def test_recorded_machine_and_vmgenid(s):
 @version
 def test_clock(s):
     vm = s.boot()
+    check(vm.info()["agent"] != "none", "it has a channel, whether its agent is up or not")
     poll(lambda: vm.info()["agent"] == "connected", 20, "the agent")
     vm.hibernate()
     # What the guest misses is the time between here and its restore.
@@ -365,7 +361,6 @@ def test_without_agent_and_disk(s):
     vm.verify(sum_)
 
 
-@version
 def test_agent_after_restore(s):
     vm = s.boot()
     poll(lambda: vm.info()["agent"] == "connected", 20, "the agent")
