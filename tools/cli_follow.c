@@ -49,6 +49,7 @@ struct task {
 	const char *name;
 	enum stage stage;
 	char id[ID_SIZE], phase[PHASE_SIZE];
+	bool begun;			/* it was more than looked at */
 	json_t *record;
 	double percent, started;
 	enum cli_status status;
@@ -145,11 +146,22 @@ static void sum_figures(const struct follow *f, struct cli_figures *sum, char la
 	sum->percent /= (double)f->n;
 }
 
+/*
+ * Lines stay. What is refused while it is looked at, and turns back without having touched anything, has
+ * its error to tell and no phases; unless that takes so long that one asks what it is at.
+ */
+static bool is_worth_a_line(const struct task *t)
+{
+	return t->begun || tp_now_mono() - t->started >= CLI_P_LINE_INTERVAL;
+}
+
 static void show(const struct follow *f, const struct task *t, bool news)
 {
 	char label[PHASE_SIZE];
 	struct cli_figures figures;
 
+	if (cli_progress_mode() == CLI_P_LINES && (!t || !is_worth_a_line(t)))
+		return;
 	if (cli_progress_mode() == CLI_P_BAR && f->n > 1)
 		sum_figures(f, &figures, label);
 	else if (t && t->stage == RUNNING)
@@ -237,6 +249,8 @@ static void take_record(struct follow *f, struct task *t, json_t *record)
 	t->record = json_incref(record);
 	if (news)
 		snprintf(t->phase, sizeof(t->phase), "%s", phase);
+	if (phase && strcmp(phase, "Preparing") != 0 && strcmp(phase, "RollingBack") != 0)
+		t->begun = true;
 	if (percent > t->percent)
 		t->percent = percent > 100 ? 100 : percent;
 	if (status && strcmp(status, "stuck") == 0)

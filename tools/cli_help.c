@@ -65,11 +65,17 @@ static void print_summary(const struct cli_verb *v)
 	printf("  %-14s %s\n", cli_verb_name(v, name), v->summary);
 }
 
+/* `ops` of "op": the noun alone lists. */
+static bool lists(const struct cli_verb *v, const char *noun)
+{
+	return !v->noun && v->aliases && strcmp(v->aliases, noun) == 0;
+}
+
 int cli_help_noun(const char *noun)
 {
 	printf("usage: torpor %s VERB [OPTION]... [OPERAND]...\n\n", noun);
 	for (const struct cli_verb *v = cli_verbs; v->name; v++)
-		if (v->noun && strncmp(v->noun, noun, strlen(v->noun)) == 0)
+		if ((v->noun && strncmp(v->noun, noun, strlen(v->noun)) == 0) || lists(v, noun))
 			print_summary(v);
 	puts("\ntorpor NOUN VERB --help tells more.");
 	return cli_flush();
@@ -94,9 +100,12 @@ int cmd_help(struct cli *cli)
 	if (cli->noperands == 0)
 		return cli_help_all();
 	verb = cli_find(cli->operands, cli->noperands, &taken);
-	if (cli_is_noun(cli->operands[0]) && (!verb || (verb->noun && cli->noperands == 1)))
+	/* "op" is a noun, and `ops` by another name; "ops" is that verb, and the noun's plural. */
+	if (cli->noperands == 1 && cli_is_noun(cli->operands[0]) &&
+	    (!verb || verb->noun || strcmp(verb->name, cli->operands[0]) != 0))
 		return cli_help_noun(cli->operands[0]);
-	if (!verb)
-		return cli_usage(cli, "no verb \"%.40s\"", cli->operands[0]);
+	if (!verb || taken < cli->noperands)
+		return cli_usage(NULL, "no verb \"%.40s%s%.40s\"", cli->operands[0], cli->noperands > 1 ? " " : "",
+				 cli->noperands > 1 ? cli->operands[1] : "");
 	return cli_help_verb(verb);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/tp_buf.h"
 #include "base/tp_cleanup.h"
 #include "base/tp_json.h"
 #include "base/tp_size.h"
@@ -175,9 +176,10 @@ static void note_error(const char *subject, const json_t *error)
 	bool classed = class_ && strcmp(class_, "GenericError") != 0;
 	/* Most messages name their object already. */
 	bool named = !subject || (desc && has_word(desc, subject));
+	tp_autobuf struct tp_buf words = TP_BUF_INIT(1u << 20);
 
 	cli_note("%s%s%s%s%s", named ? "" : subject, named ? "" : ": ", classed ? class_ : "", classed ? ": " : "",
-		 desc ? desc : "failed, and torpord did not say why");
+		 desc ? cli_own_words(desc, &words) : "failed, and torpord did not say why");
 }
 
 enum cli_status cli_error(const char *subject, const json_t *error, bool print)

@@ -69,7 +69,7 @@ static void show_ability(const char *name, const json_t *dry)
 	bool ok = tp_json_bool(dry, "ok", false);
 
 	if (ok && tp_json_bool(dry, "unchanged", false)) {
-		cli_say_line(name, "nothing to do: it is so already");
+		cli_say_line(name, "nothing to do");
 		return;
 	}
 	cli_say_line(name, ok ? "yes" : "no");

@@ -250,23 +250,24 @@ int cmd_ops(struct cli *cli)
 static void image_row(struct cli_table *t, const json_t *image)
 {
 	char a[TP_SIZE_TEXT], b[TP_SIZE_TEXT], ago[CLI_SPAN_TEXT];
-	bool restorable = tp_json_bool(image, "restorable", false);
 
 	cli_table_set(t, 0, tp_json_str(image, "id"));
 	cli_table_set(t, 1, tp_json_str(image, "vm"));
 	cli_table_set(t, 2, tp_json_str(image, "kind"));
 	cli_table_set(t, 3, tp_json_str(image, "state"));
-	cli_table_set(t, 4, cli_size(json_object_get(image, "bytes"), a));
-	cli_table_set(t, 5, cli_size(json_object_get(image, "raw-bytes"), b));
-	cli_table_set(t, 6, cli_since(tp_json_str(image, "created"), ago));
-	cli_table_set(t, 7, tp_json_str(image, "pool"));
+	cli_table_set(t, 4, tp_json_bool(image, "restorable", false) ? "yes" : "no");
+	cli_table_set(t, 5, cli_size(json_object_get(image, "bytes"), a));
+	cli_table_set(t, 6, cli_size(json_object_get(image, "raw-bytes"), b));
+	cli_table_set(t, 7, cli_since(tp_json_str(image, "created"), ago));
+	cli_table_set(t, 8, tp_json_str(image, "pool"));
 	cli_table_set(t, 9, tp_json_str(image, "path"));
-	cli_table_set(t, 8, restorable ? "yes" : tp_json_str(image, "why-not") ? tp_json_str(image, "why-not") : "no");
+	/* A sentence: last, so that it pushes nothing away. */
+	cli_table_set(t, 10, tp_json_str(image, "why-not"));
 }
 
-static const char *const image_heads[] = { "ID", "VM", "KIND", "STATE", "SIZE", "RAW", "AGE", "POOL",
-					   "RESTORABLE", "PATH" };
-static const struct list image_list = { image_heads, TP_N(image_heads), 7, "id", image_row };
+static const char *const image_heads[] = { "ID", "VM", "KIND", "STATE", "RESTORABLE", "SIZE", "RAW", "AGE", "POOL",
+					   "PATH", "WHY NOT" };
+static const struct list image_list = { image_heads, TP_N(image_heads), 8, "id", image_row };
 
 int cmd_image_ls(struct cli *cli)
 {

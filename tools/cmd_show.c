@@ -79,8 +79,9 @@ static void hibernation_lines(const json_t *vm)
 	if (image && json_is_number(json_object_get(h, "bytes")))
 		cli_say("%-*simage %s, %s of %s", CLI_LABEL_WIDTH, "", image, cli_size(json_object_get(h, "bytes"), a),
 			cli_size(json_object_get(h, "raw-bytes"), b));
-	member_line("  ended", h, "ended");
-	member_line("  message", h, "message");
+	if (tp_json_str(h, "ended"))
+		cli_say("%-*sended %s", CLI_LABEL_WIDTH, "", tp_json_str(h, "ended"));
+	cli_say_line("", tp_json_str(h, "message"));
 }
 
 /* All images that are there, with where they are: a VM may have some besides the one it would go on from. */

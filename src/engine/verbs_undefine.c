@@ -162,7 +162,7 @@ static bool may_undefine(struct vm *vm, const char *images, json_t *mine, struct
 	if (strcmp(images, "refuse") == 0 && json_array_size(mine)) {
 		*data = json_pack("{s:O, s:s}", "images", mine, "use", "vm-discard");
 		return tp_fail_class(err, TP_ESTATE, "InvalidState", "VM %s has saved memory (image %s): give \"images\": "
-				     "\"keep\" or \"delete\"", vm->name, json_string_value(json_array_get(mine, 0)));
+				     "\"keep\", or \"images\": \"delete\"", vm->name, json_string_value(json_array_get(mine, 0)));
 	}
 	return true;
 }

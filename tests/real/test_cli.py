@@ -44,7 +44,7 @@ def test_what_a_person_reads(s):
     equal(labelled(shown, "last exit"), "hibernated")
     checked = s.torpor("check", "vm").stdout
     matches(checked, r"^vm: hibernated \(save\)\nrestore +yes\n")
-    equal(labelled(checked, "hibernate"), "nothing to do: it is so already")
+    equal(labelled(checked, "hibernate"), "nothing to do")
     equal(s.torpor("hibernate", "vm", "--dry-run").stdout, "vm: nothing to do\n")
     check(image in s.torpor("image", "ls", "-o", "wide").stdout, "the image is not listed")
 

@@ -53,6 +53,13 @@ static inline void out_lacks(struct fake_torpord *d, const char *text)
 		fail_msg("\"%s\" is in \"%s\"", text, out);
 }
 
+static inline void err_is(struct fake_torpord *d, const char *text)
+{
+	tp_autofree char *err = fake_torpord_err(d);
+
+	assert_string_equal(err, text);
+}
+
 static inline void err_has(struct fake_torpord *d, const char *text)
 {
 	tp_autofree char *err = fake_torpord_err(d);

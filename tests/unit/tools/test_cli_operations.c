@@ -162,6 +162,20 @@ static void await_err(struct fake_torpord *d, const char *text)
 	err_has(d, text);
 }
 
+/* Looked at, turned back: nothing was touched, and the error says all. */
+static void refusal_has_no_phases(void **state)
+{
+	struct fake_torpord *d = *state;
+
+	FAKE_RUN(d, "hibernate", "web1");
+	begin(d, NULL);
+	fake_torpord_event(d, "OPERATION", RUNNING("Preparing", "0"));
+	fake_torpord_event(d, "OPERATION", RUNNING("RollingBack", "0"));
+	fake_torpord_return(d, RECORD("failed", ", 'error': {'class': 'Blocked', 'desc': 'VM web1 has a 9p mount'}"));
+	assert_int_equal(fake_torpord_status(d), 5);
+	err_is(d, "torpor: Blocked: VM web1 has a 9p mount\n");
+}
+
 static void interrupt_cancels_and_waits(void **state)
 {
 	struct fake_torpord *d = *state;
@@ -364,7 +378,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(succeeds_with_plain_lines), TEST(unchanged_quiet_and_json), TEST(statuses_by_class),
 		TEST(a_failed_record_is_an_error), TEST(stuck_is_told_by_event),
-		TEST(stuck_is_found_after_lost_events), TEST(interrupt_cancels_and_waits),
+		TEST(stuck_is_found_after_lost_events), TEST(refusal_has_no_phases), TEST(interrupt_cancels_and_waits),
 		TEST(interrupt_past_the_commit_point), TEST(second_interrupt_leaves), TEST(detach_and_dry_run),
 		TEST(several_at_once_are_partial), TEST(all_means_states_that_fit), TEST(choices_come_in_lists),
 		TEST(errors_tell_what_to_try), TEST(daemon_goes_away),

@@ -91,7 +91,7 @@ static void check_follows_the_state(void **state)
 	check(d, "hibernated", CAN, SAME, CAN_LAZILY, LAZY("true", "it is root"));
 	assert_int_equal(fake_torpord_status(d), 0);
 	out_is(d, "a: hibernated (ok)\nrestore       yes\n  mode        lazy\n  takes       1.0 s\nstart         yes\n" CAN_LINES
-	       "hibernate     nothing to do: it is so already\nlazy restore  yes (it is root)\n"
+	       "hibernate     nothing to do\nlazy restore  yes (it is root)\n"
 	       "conditions    Ready True (Ok)\n");
 
 	check(d, "hibernated", CAN, SAME, "{'ok': false, 'blockers': [{'class': 'StaleState', 'desc': 'disk root'}]}",
@@ -147,7 +147,7 @@ static void show_is_text(void **state)
 	out_has(d, "last exit     hibernated\n");
 	out_lacks(d, "signal");
 	show(d, "{'name': 'web1', 'state': 'running', 'hibernation': {'phase': 'Failed', 'message': 'no room'}}");
-	out_has(d, "hibernation   none now; the last one: Failed\n  message     no room\n");
+	out_has(d, "hibernation   none now; the last one: Failed\n              no room\n");
 	show(d, "{'name': 'web1', 'state': 'shutoff', 'spec': {'launch': {}, 'hibernate': {'level': 3}, 'storage':"
 	     " {'quota': 1048576, 'retain': {'count': 2, 'age': 86400}}}}");
 	out_has(d, "hibernate     level: 3\nstorage       quota: 1 MiB\n              retain.count: 2\n"

@@ -287,6 +287,28 @@ static const struct cli_hint *hint_of(const char *use)
 	return NULL;
 }
 
+static void arguments_are_options_here(void **state)
+{
+	static const struct { const char *wire, *here; } cases[] = {
+		{ "power it down first, or give \"keep-running\": true", "power it down first, or give --keep-running" },
+		{ "give \"images\": \"keep\", or \"images\": \"delete\"", "give --images keep, or --images delete" },
+		{ "only awake: give \"wake\": true", "only awake: give --wake" },
+		{ "\"discard-image\": true, which", "--discard-image, which" },
+		/* No options, no such values, cut. */
+		{ "\"nonsense\": true", "\"nonsense\": true" }, { "\"wake\": 3", "\"wake\": 3" },
+		{ "\"wake\": \"yes\"", "\"wake\": \"yes\"" }, { "\"images\": true", "\"images\": true" },
+		{ "\"images\": \"ke", "\"images\": \"ke" }, { "\"wake\":", "\"wake\":" }, { "\"", "\"" }, { "", "" },
+		{ "no image is named \"x-1\"", "no image is named \"x-1\"" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < TP_N(cases); i++) {
+		tp_autobuf struct tp_buf b = TP_BUF_INIT(4096);
+
+		assert_string_equal(cli_own_words(cases[i].wire, &b), cases[i].here);
+	}
+}
+
 /* A hint is a verb that sends the command that it stands for, with operands that the verb takes. */
 static void hints_are_verbs(void **state)
 {
@@ -440,6 +462,7 @@ int main(void)
 		cmocka_unit_test(options_are_arguments_of_the_schema), cmocka_unit_test(states_are_states),
 		cmocka_unit_test(units_are_those_of_the_spec),
 		cmocka_unit_test(nouns_are_singular_or_plural), cmocka_unit_test(hints_are_verbs),
+		cmocka_unit_test(arguments_are_options_here),
 		cmocka_unit_test(hints_know_all_of_the_daemons_table), cmocka_unit_test(bar_fits_every_width),
 		cmocka_unit_test(bar_without_figures_and_with_controls), cmocka_unit_test(table_aligns_and_cleans),
 		cmocka_unit_test(spans), cmocka_unit_test(bash_completes_verbs_and_options),
