@@ -3,6 +3,7 @@
 #include "cli_record.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/tp_buf.h"
@@ -67,6 +68,15 @@ static double until_done(const json_t *record)
 	return json_is_number(running) ? json_number_value(running) : seconds_of(record);
 }
 
+/* Milliseconds count here. */
+static const char *brief(double seconds, char span[CLI_SPAN_TEXT])
+{
+	if (seconds >= 1)
+		return cli_span(seconds, span);
+	snprintf(span, CLI_SPAN_TEXT, "%.0f ms", seconds * 1000);
+	return span;
+}
+
 static void say_memory(struct tp_buf *b, const json_t *result)
 {
 	const char *mode = tp_json_str(result, "mode");
@@ -75,7 +85,7 @@ static void say_memory(struct tp_buf *b, const json_t *result)
 	if (!mode || strcmp(mode, "lazy") != 0)
 		return;
 	if (json_object_get(result, "whole"))
-		tp_buf_printf(b, ", all its memory in %s", cli_span(tp_json_num(result, "whole", 0), span));
+		tp_buf_printf(b, ", all its memory in %s", brief(tp_json_num(result, "whole", 0), span));
 	else
 		tp_buf_printf(b, ", its memory comes in meanwhile");
 }
@@ -94,7 +104,7 @@ void cli_record_say(const char *name, const json_t *record)
 	}
 	tp_buf_printf(&b, "%s: %s", vm ? vm : name, state ? state : done_word(record));
 	if (until_done(record) >= 0)
-		tp_buf_printf(&b, " in %s", cli_span(until_done(record), span));
+		tp_buf_printf(&b, " in %s", brief(until_done(record), span));
 	say_memory(&b, result);
 	if (json_object_get(result, "raw-bytes")) {
 		tp_buf_printf(&b, ", %s", cli_size(json_object_get(result, "bytes"), size));
