@@ -399,6 +399,9 @@ void prefetch_take(struct vm *vm, struct mover *server_owned)
 	p->server = server_owned;
 	mover_hand_over(p->server, &prefetch_server_ops, p);
 	mover_send(p->server, json_pack("{s:{}}", "progress"), NULL);
+	/* Its RESUME came while the server was the restore's. */
+	if (vm_running(vm))
+		prefetch_resumed(vm);
 }
 
 void prefetch_adopt(struct vm *vm)

@@ -138,9 +138,12 @@ def test_until_whole(s):
     done = vm.restore(mode="lazy", until="whole", bandwidth=64 << 20)
     equal((done["status"], done["phase"], done["timeline"][-1]["phase"]), ("succeeded", "Restored", "Restored"))
     check(done["result"]["whole"] >= done["result"]["running"], done)
+    check("working-set" not in done["result"], done)
     equal(prefetch(vm), None)
     # The waiter's record is shown as running meanwhile, and does not hold the VM.
     vm.hibernate()
+    # What this guest touched first goes with its image, and is there first next time.
+    matches(s.torpor("image", "info", vm.image_file()).stdout, r"working   set of [1-9]\d* pages in \d+ ranges")
     op = s.client.cmd("vm-restore", name="vm", mode="lazy", until="whole", bandwidth=8 << 20)["operation"]
     vm.wait_state("running/ok", 60)
     record = s.client.cmd("query-operation", id=op)
@@ -150,7 +153,9 @@ def test_until_whole(s):
     s.daemon.restart(kill=True)
     vm.wait_state("running/ok")
     equal(s.client.cmd("query-operation", id=op)["status"], "running")
-    equal(s.client.cmd("operation-wait", id=op)["phase"], "Restored")
+    done = s.client.cmd("operation-wait", id=op)
+    equal(done["phase"], "Restored")
+    check(0 < done["result"]["working-set"] <= done["result"]["whole"], done)
     vm.verify()
 
 
