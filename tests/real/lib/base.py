@@ -7,7 +7,7 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILD = os.path.abspath(os.environ.get("TORPOR_BUILD", os.path.join(TOP, "build")))
-POLL_SECONDS = 0.01
+POLL_SECONDS = 0.02
 
 
 class Failure(AssertionError):
