@@ -299,7 +299,6 @@ def refused_ones(s, vm, state):
         vm.expect(state)
 
 
-@version
 @deadline(240)
 def test_verbs_and_states(s):
     vm = s.vm()

@@ -160,7 +160,7 @@ def test_monitor_is_held(s):
     s.daemon.expected_death = False
     s.daemon.start()
     error = s.client.err("vm-hibernate", ("MonitorBusy", "QemuExited", "InvalidState", "Timeout"),
-                         name="vm", wait=True, timeout=15, seconds=60)
+                         name="vm", wait=True, timeout=4, seconds=60)
     check(error.desc, "no description")
     equal(vm.info()["pid"], pid, "pid")
     vm.went_on(before)

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 
-from lib import Skip, TorporError, check, deadline, equal, poll, slow, tag, version
+from lib import Skip, TorporError, check, deadline, equal, poll, slow, tag
 from lib.faultlib import FailCall
 from lib.faults import (Rows, ended, failed, no_image, no_leftovers, one_image, runs_on, settled,
                         sleeps, wakes)
@@ -102,7 +102,6 @@ def test_pool_full_by_others(s):
     no_image(s, vm)
 
 
-@version
 def test_pool_read_only(s):
     folder = s.tmpfs("ropool", "500m")
     use_pool(s, folder)
@@ -138,6 +137,7 @@ def test_pool_becomes_read_only(s):
     runs_on(s, vm, vm.tick())
 
 
+@slow
 def test_pool_gone(s):
     """A pool whose folder is not there: refused; back again: all is as before."""
     vm = s.boot()
@@ -186,7 +186,6 @@ def settled_somehow(s, vm, before):
     return info["state"]
 
 
-@version
 def test_state_folder_full(s):
     """Full before a hibernation, before a restore, and over a restart: no VM is lost."""
     folder = s.tmpfs("smallstate", "3m")

@@ -48,12 +48,12 @@ def kill_save_row(s, vm, fault, phase):
 def test_killed_while_saving(s):
     vm = s.boot()
     rows = Rows(s)
-    rows.row("Pausing", kill_save_row, s, vm, "hibernate/pause-guest:silent", "Pausing")
     mover_fault(s, vm, STALL)
     rows.row("Saving", kill_save_row, s, vm, None, "Saving")
     mover_fault(s, vm, None)
-    rows.row("Syncing", kill_save_row, s, vm, "hibernate/fingerprint:silent", "Syncing")
-    rows.row("manifest", kill_save_row, s, vm, "hibernate/write-manifest:silent", "Syncing")
+    for step, phase in s.rows((("fingerprint", "Syncing"),),
+                              (("pause-guest", "Pausing"), ("write-manifest", "Syncing"))):
+        rows.row(step, kill_save_row, s, vm, f"hibernate/{step}:silent", phase)
     rows.done()
 
 
@@ -81,7 +81,7 @@ def kill_committed_row(s, vm):
 def test_killed_after_the_commit(s):
     vm = s.boot()
     rows = Rows(s)
-    for number in range(4):
+    for number in s.rows(range(2), range(2, 6)):
         rows.row(f"Terminating {number}", kill_committed_row, s, vm)
     rows.done()
 
@@ -140,8 +140,8 @@ def kill_running_row(s, vm):
 def test_killed_while_restoring(s):
     vm = s.boot()
     rows = Rows(s)
-    for fault, phase in (("connect", "Launching"), ("load", "Loading"), ("compare", "Loading"),
-                         ("consume", "Resuming"), ("hook-before-run", "Resuming")):
+    for fault, phase in s.rows((("connect", "Launching"), ("load", "Loading"), ("consume", "Resuming")),
+                               (("compare", "Loading"), ("hook-before-run", "Resuming"))):
         rows.row(fault, kill_load_row, s, vm, f"restore/{fault}:silent", phase)
     rows.row("ran", kill_ran_row, s, vm)
     rows.row("running", kill_running_row, s, vm)
@@ -288,8 +288,8 @@ def test_stopped_while_restoring(s):
     vm = s.boot()
     rows = Rows(s)
     rows.row("Terminating", stop_committed_row, s, vm)
-    rows.row("Loading", stop_load_row, s, vm, "restore/load:silent", "Loading")
-    rows.row("Resuming", stop_load_row, s, vm, "restore/hook-before-run:silent", "Resuming")
+    for step, phase in s.rows((("load", "Loading"),), (("hook-before-run", "Resuming"),)):
+        rows.row(phase, stop_load_row, s, vm, f"restore/{step}:silent", phase)
     rows.done()
 
 

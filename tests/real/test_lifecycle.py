@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from lib import Client, check, equal, matches, poll, unchanged, version
+from lib import Client, check, equal, matches, poll, slow, unchanged, version
 from lib.proc import alive
 
 
@@ -88,6 +88,7 @@ def test_powerdown(s):
     unchanged(vm.powerdown())
 
 
+@slow
 def test_powerdown_is_pressed_again(s):
     vm = s.boot()
     vm.ask("deaf on")
@@ -105,7 +106,8 @@ def test_powerdown_is_pressed_again(s):
 
 
 def test_powerdown_of_a_deaf_guest(s):
-    vm = s.boot(append="torpor.deaf=1")
+    vm = s.boot()
+    vm.ask("deaf on")
     error = s.client.err("vm-powerdown", "Timeout", name="vm", timeout=2, wait=True)
     equal(error.data["record"]["status"], "failed")
     vm.expect("running/ok")
@@ -208,7 +210,6 @@ def goes_on_after_a_restart(s, vm, before):
     vm.ask("verify")
 
 
-@version
 def test_orderly_end_while_saving(s):
     vm = s.boot()
     vm.fill(64, "mixed")
@@ -219,7 +220,6 @@ def test_orderly_end_while_saving(s):
     goes_on_after_a_restart(s, vm, before)
 
 
-@version
 def test_hurried_end_while_saving(s):
     """A second SIGTERM ends torpord at once: while a roll-back cannot end, and a client waits."""
     vm = s.boot()
@@ -253,6 +253,7 @@ def test_a_second_daemon_is_refused(s):
         client.cmd("query-version")
 
 
+@slow
 def test_two_vms_at_once(s):
     vms = [s.vm(name) for name in ("one", "two")]
     for vm in vms:

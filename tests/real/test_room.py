@@ -207,6 +207,7 @@ def test_standing_room_in_a_pool_that_is_away(s):
     give_back(s, s.path("away"), "vm")
 
 
+@slow
 def test_killed_while_it_saves_into_standing_room(s):
     """Recovery gives the room back as the roll-back does."""
     folder = use_pool(s, "320m")
@@ -243,8 +244,9 @@ def test_standing_room_and_each_death_of_a_save(s):
     wait_exact(s, folder)
     vm.fill(16)
     others = hog(folder)
-    for fault in ("create-image:die-after-enter", "create-image:die-after-effect", "save-state:die-after-effect",
-                  "write-manifest:die-after-effect", "release-stream:die-before"):
+    for fault in s.rows(("create-image:die-after-effect", "save-state:die-after-effect"),
+                        ("create-image:die-after-enter", "write-manifest:die-after-effect")) \
+            + ("release-stream:die-before",):
         before = vm.tick()
         armed(s, f"hibernate/{fault}")
         vm.wait_state("running/ok")

@@ -99,6 +99,10 @@ class Scenario:
         vm.boot()
         return vm
 
+    def rows(self, some, others):
+        """Rows of a scenario: some of them, and with --slow the others as well."""
+        return tuple(some) + (tuple(others) if self.options.slow else ())
+
     def at_end(self, function):
         self.cleanups.append(function)
 
