@@ -88,7 +88,6 @@ def test_powerdown(s):
     unchanged(vm.powerdown())
 
 
-@slow
 def test_powerdown_is_pressed_again(s):
     vm = s.boot()
     vm.ask("deaf on")
