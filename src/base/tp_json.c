@@ -223,6 +223,7 @@ json_t *tp_json_parse(const char *text, size_t n, unsigned depth, struct tp_erro
 	if (!value && json_error_code(&why) == json_error_out_of_memory)
 		tp_fail_nomem(err);
 	else if (!value)
-		tp_fail(err, TP_EPROTO, "invalid JSON at byte %d: %s", why.position, why.text);
+		tp_fail(err, TP_EPROTO, "invalid JSON at byte %d: %s", why.position,
+			json_error_code(&why) == json_error_null_character ? "\\u0000 cannot be in a text" : why.text);
 	return value;
 }

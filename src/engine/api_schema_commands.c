@@ -178,7 +178,8 @@ const struct api_command api_commands[] = {
 	{ .name = "pool-define", .role = TORPOR_ROLE_ADMIN, .handler = api_pool_define,
 	  .args = ROW(REQUIRED("name", "name", "the pool"),
 		      REQUIRED("path", "path", "its folder, for it alone; made (0700) if the folder above is there"),
-		      OPTIONAL("quota", "size", "bytes its images may take (default 0: no limit)"),
+		      OPTIONAL("quota", "size", "bytes its images may take, not less than is in it (default 0: no "
+			       "limit)"),
 		      OPTIONAL("low-water", "size", "its state is low where less is left (default: 5 % of quota or "
 			       "file system; 0: never)")),
 	  .doc = "Makes a folder a pool, durably, or changes quota and low-water of one made so. Another path is a "

@@ -74,14 +74,14 @@ const struct api_type api_types_spec[] = {
 	  "taken again when the image is gone, or is in another pool. A definition succeeds where there is no room: the condition "
 	  "StorageReserved says so and becomes True when there is.",
 	  .members = ROW(OPTIONAL("standing", "bool", "hold room from the definition on (default false)"),
-			 OPTIONAL("quota", "size", "bytes that all its images and its standing room may take, in all "
-				  "pools together (default 0: no limit); less than they take only refuses new ones"),
+			 OPTIONAL("quota", "size", "0 to 10^18 bytes that all its images and its standing room may take, "
+				  "in all pools together (default 0: no limit); less than they take only refuses new ones"),
 			 OPTIONAL("retain", "RetainSpec", "which kept images stay (default: all)")) },
 	{ .name = "RetainSpec", .kind = API_STRUCT, .open = true,
 	  .doc = "Kept images, those that were restored before, that are too many or too old are deleted: after each "
 	  "operation on the VM and hourly. Never the state of a hibernated VM, never one that is in use.",
-	  .members = ROW(OPTIONAL("count", "int", "so many stay, the newest"),
-			 OPTIONAL("age", "seconds", "since they were saved")) },
+	  .members = ROW(OPTIONAL("count", "int", "so many stay, the newest; 0 to 1000000"),
+			 OPTIONAL("age", "seconds", "since they were saved; 1 to 10^10")) },
 	{ .name = "ShutdownSpec", .kind = API_STRUCT, .open = true, .doc = "Defaults of vm-powerdown.",
 	  .members = ROW(OPTIONAL("timeout", "seconds", "default 90"),
 			 OPTIONAL("on-timeout", "ShutdownOnTimeout", "default fail")) },

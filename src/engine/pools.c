@@ -195,6 +195,8 @@ bool pools_add(struct pools *ps, const char *name, const char *path, uint64_t qu
 		return tp_fail_class(err, TP_EARG, "GenericError", "\"%s\" is not a pool's name", name);
 	if (pools_find(ps, name))
 		return tp_fail_class(err, TP_ESTATE, "Exists", "pool %s is named twice", name);
+	if (!pool_path_ok(path, err))
+		return tp_prefix(err, "pool %s", name);
 	p = engine_pool_new(ps, name, path, err);
 	if (!p)
 		return false;

@@ -437,6 +437,16 @@ static bool fixed(struct pools *ps, struct api_call *call, const char *name)
 					     "retry", config ? "never" : NULL));
 }
 
+/* Whatever the storage says: it can never be one. */
+static bool bad_path(struct api_call *call, const char *path)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	pool_path_ok(path, &err);
+	return refused(call, &err, json_pack("{s:s, s:O}", "argument", "path", "path",
+					     json_object_get(api_args(call), "path")));
+}
+
 /* Answers the call and is true where something holds on to the pool. */
 static bool in_use(const struct engine_pool *p, struct api_call *call, const char *class_)
 {
@@ -485,7 +495,7 @@ void pools_define(struct pools *ps, struct api_call *call)
 	bool elsewhere = old && path && strcmp(old->path, path) != 0;
 	struct pool_change *c;
 
-	if (fixed(ps, call, name) || (old ? elsewhere && in_use(old, call, "Conflict") : too_many(ps, call)))
+	if (!path || bad_path(call, path) || fixed(ps, call, name) || (old ? elsewhere && in_use(old, call, "Conflict") : too_many(ps, call)))
 		return;
 	c = change_new(ps, call);
 	if (!c)

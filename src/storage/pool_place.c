@@ -14,6 +14,26 @@
 #include "base/tp_fs.h"
 #include "pool_priv.h"
 
+bool pool_path_ok(const char *path, struct tp_error *err)
+{
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (*p < ' ' || *p == 0x7f)
+			return tp_fail_class(err, TP_EARG, "GenericError", "the path of a pool has no control characters "
+					     "(byte %zu is 0x%02x)", (size_t)(p - (const unsigned char *)path), *p);
+	if (strlen(path) >= PATH_MAX)
+		return tp_fail_class(err, TP_EARG, "GenericError", "the path of a pool has at most %d bytes",
+				     PATH_MAX - 1);
+	for (const char *p = path; *p; p += strspn(p, "/")) {
+		size_t n = strcspn(p, "/");
+
+		if (n > NAME_MAX)
+			return tp_fail_class(err, TP_EARG, "GenericError", "a name in the path of a pool has at most %d "
+					     "bytes", NAME_MAX);
+		p += n;
+	}
+	return true;
+}
+
 static int open_above(int dirfd)
 {
 	return openat(dirfd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);

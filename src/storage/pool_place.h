@@ -35,6 +35,11 @@ struct pool_neighbour {
 	bool pool;
 };
 
+/*
+ * Whether the absolute path can be a pool's: GenericError for control characters, which messages and
+ * lists could not show, and for names that no file system has.
+ */
+bool pool_path_ok(const char *path, struct tp_error *err);
 /* ELIMIT where it is too deep. */
 bool pool_place_of(int dirfd, struct pool_place *place, struct tp_error *err);
 /* Of a to b; pure. */

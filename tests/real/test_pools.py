@@ -82,6 +82,7 @@ def test_bad_paths(s):
     before = s.daemon.descriptors()
     rows = [
         ("relative", "GenericError", "absolute path"), ("/", "GenericError", "contains"),
+        (s.path("a\nb"), "GenericError", "control characters"), (s.path("x" * 256), "GenericError", "255"),
         (s.path("file"), "IOError", "not a folder"), (s.path("link"), "IOError", "symbolic link"),
         (s.path("link") + "/", "IOError", "symbolic link"),
         (s.path("open"), "PermissionDenied", "by everybody"),

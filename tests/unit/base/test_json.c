@@ -73,6 +73,16 @@ static void text_is_canonical(void **state)
 	assert_null(tp_json_text(NULL));
 }
 
+/* Not what jansson calls its own flags. */
+static void nul_in_a_text(void **state)
+{
+	struct tp_error err = TP_ERROR_INIT;
+
+	(void)state;
+	assert_null(tp_json_parse("\"\\u0000\"", 8, 10, &err));
+	assert_non_null(strstr(err.text, "\\u0000 cannot be in a text"));
+}
+
 static void hostile_text(void **state)
 {
 	static const struct { const char *text; size_t n; } bad[] = {
@@ -220,7 +230,7 @@ int main(void)
 		cmocka_unit_test(getters),
 		cmocka_unit_test(setters),
 		cmocka_unit_test(text_is_canonical),
-		cmocka_unit_test(hostile_text),
+		cmocka_unit_test(nul_in_a_text), cmocka_unit_test(hostile_text),
 		cmocka_unit_test(depth_is_bounded),
 		cmocka_unit_test(unsigned_64_bits),
 		cmocka_unit_test(merge_examples),

@@ -94,6 +94,16 @@ static void record_of_known_pools_is_no_object(void **state)
 	assert_pool(e, "a", "missing", "where it was before");
 }
 
+static void path_of_the_configuration_is_none(void **state)
+{
+	struct engine_test *e = *state;
+	struct tp_error err = TP_ERROR_INIT;
+
+	assert_false(pools_add(e->t->pools, "c", "/srv/a\tb", 0, &err));
+	assert_failed(&err, "GenericError", "control characters");
+	assert_null(pools_find(e->t->pools, "c"));
+}
+
 /* --- figures --- */
 
 static json_int_t used(struct engine_test *e, const char *name)
@@ -234,6 +244,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lost_mount_is_no_new_pool, engine_setup, engine_teardown),
 		cmocka_unit_test_setup_teardown(pool_begins_anew, engine_setup, engine_teardown),
 		cmocka_unit_test_setup_teardown(record_of_known_pools_is_no_object, engine_setup, engine_teardown),
+		cmocka_unit_test_setup_teardown(path_of_the_configuration_is_none, engine_setup, engine_teardown),
 		cmocka_unit_test_setup_teardown(both_pools_of_a_move_are_looked_at, engine_setup, engine_teardown),
 		cmocka_unit_test_setup_teardown(pool_is_away_for_a_moment, engine_setup, engine_teardown),
 		cmocka_unit_test_setup_teardown(retained_by_the_hour, engine_setup, engine_teardown),

@@ -98,6 +98,19 @@ static void disks(void **state)
 		"launch.disks.../d", "disk id");
 }
 
+static void storage(void **state)
+{
+	(void)state;
+	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"storage\": {\"retain\": {\"age\": 0}}}",
+		"storage.retain.age", "1");
+	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"storage\": {\"retain\": {\"count\": -1}}}",
+		"storage.retain.count", "0");
+	refused("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"storage\": {\"quota\": 2000000000000000000}}",
+		"storage.quota", "");
+	accepted("{\"launch\": {\"binary\": \"q\", \"args\": []}, \"storage\": {\"quota\": 1000000000000000000, \"retain\":"
+		 " {\"count\": 0, \"age\": 1}}}");
+}
+
 static void qemu_options(void **state)
 {
 	(void)state;
@@ -154,7 +167,7 @@ static void defaults(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whole_specs), cmocka_unit_test(members), cmocka_unit_test(disks),
+		cmocka_unit_test(whole_specs), cmocka_unit_test(members), cmocka_unit_test(disks), cmocka_unit_test(storage),
 		cmocka_unit_test(qemu_options), cmocka_unit_test(long_socket_path), cmocka_unit_test(defaults),
 	};
 

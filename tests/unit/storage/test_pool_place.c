@@ -2,6 +2,8 @@
 /* test_pool_place.c - Pools beside, inside and around each other; what an opening takes back */
 #include "pool_test.h"
 
+#include <limits.h>
+
 #include <sys/mount.h>
 
 #include "storage/pool_open.h"
@@ -244,9 +246,39 @@ static void the_quota_can_be_changed(void **state)
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, make_folder, drop_folder)
 
+/* Shown in messages and lists, and one line of a log. */
+static void paths_that_can_be_none(void **state)
+{
+	char name[NAME_MAX + 3], path[PATH_MAX + 2];
+	struct tp_error err = TP_ERROR_INIT;
+
+	(void)state;
+	assert_true(pool_path_ok("/srv/a b/\xc3\xa4", &err));
+	assert_false(pool_path_ok("/srv/a\nb", &err));
+	assert_failed(&err, "GenericError", "byte 6 is 0x0a");
+	assert_false(pool_path_ok("/srv/\x7f", &err));
+	assert_failed(&err, "GenericError", "control characters");
+	memset(name, 'x', sizeof(name));
+	name[0] = '/';
+	name[NAME_MAX + 1] = 0;
+	assert_true(pool_path_ok(name, &err));
+	name[NAME_MAX + 1] = 'x';
+	name[NAME_MAX + 2] = 0;
+	assert_false(pool_path_ok(name, &err));
+	assert_failed(&err, "GenericError", "at most 255 bytes");
+	for (size_t i = 0; i < sizeof(path); i++)
+		path[i] = i % 2 ? 'x' : '/';
+	path[PATH_MAX] = 0;
+	assert_false(pool_path_ok(path, &err));
+	assert_failed(&err, "GenericError", "at most 4095 bytes");
+	path[PATH_MAX - 1] = 0;
+	assert_true(pool_path_ok(path, &err));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(paths_that_can_be_none),
 		T(folders_are_compared_by_what_they_are),
 		T(a_bind_mount_is_the_same_folder),
 		T(too_deep_is_refused),
