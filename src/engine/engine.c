@@ -173,7 +173,7 @@ static bool engine_init(struct torpor *t, const struct torpor_options *o, struct
 	t->standing = standing_new(t);
 	if (!t->worker || !t->disks || !t->api || !t->standing)
 		return tp_fail_nomem(err);
-	return left_behind_load(t, err) && open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
+	return features_load(t, err) && left_behind_load(t, err) && open_pools(t, o, err) && ops_new(t, err) && load_vms(t, err);
 }
 
 static void closing_cb(struct ev_loop *loop, struct ev_timer *w, int events)

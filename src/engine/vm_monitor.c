@@ -124,6 +124,7 @@ static void schema_reply(void *arg, const json_t *reply, const json_t *qemu_erro
 	qmp_features_of(schema, &q->features);
 	qmp_schema_free(schema);
 	features_keep(&q->vm->t->features, q->proc.pid, &q->features);
+	features_store(q->vm->t);
 	q->schema_known = true;
 }
 
