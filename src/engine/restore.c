@@ -265,31 +265,13 @@ json_t *restore_unconsume_job(struct op *op)
 
 /* --- verify --- */
 
-/* The pool of its own image, which people may have moved by hand: only who names the image gets that. */
-static const char *own_pool(struct op *op, const char *id, bool named, struct tp_error *err)
-{
-	struct vm *vm = op_vm_of(op);
-	const char *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
-	const struct engine_pool *p = pool ? pools_find(vm->t->pools, pool) : NULL, *other;
-
-	if (!named)
-		return pools_image_astray(vm->t->pools, vm, err) ? NULL : pool;
-	if (p && engine_pool_ready(p) && pools_image_at(vm->t->pools, pool, id))
-		return pool;
-	other = pools_image_elsewhere(vm->t->pools, id, pool);
-	if (!other)
-		return pool;
-	op_warn(op, "image %s is taken from pool %s: pool %s, in which VM %s had it, %s", id, engine_pool_name(other), pool,
-		vm->name, p && engine_pool_ready(p) ? "has it no more" : "is missing");
-	return engine_pool_name(other);
-}
-
 static bool choose_image(struct op *op, struct tp_error *err)
 {
 	struct vm *vm = op_vm_of(op);
 	const char *id = tp_json_str(op_arguments(op), "image");
 	json_t *own = json_object_get(vm->rest, "image");
-	const char *pool, *owner = vm->name, *named = id;
+	const char *pool, *owner = vm->name;
+	bool named = id != NULL;
 	char other[TP_NAME_MAX + 1];
 	struct engine_pool *p = NULL;
 
@@ -304,10 +286,12 @@ static bool choose_image(struct op *op, struct tp_error *err)
 		id = tp_json_str(own, "id");
 		if (tp_json_str(own, "vm"))
 			owner = tp_json_str(own, "vm");
-		pool = own_pool(op, id, named, err);
+		pool = vm_image_pool(vm, named, err);
 		if (!pool)
-			return err->code != TP_OK ? false : tp_fail(err, TP_ECORRUPT, "VM %s: its record names no pool",
-								    vm->name);
+			return false;
+		if (strcmp(pool, tp_json_str(own, "pool")) != 0)
+			op_warn(op, "image %s is taken from pool %s: pool %s, in which the VM had it, does not have it or is "
+				"missing", id, pool, tp_json_str(own, "pool"));
 	}
 	return op_note(op, "image", json_pack("{s:s, s:s, s:s}", "id", id, "pool", pool, "vm", owner)) ||
 	       tp_fail_nomem(err);

@@ -71,6 +71,24 @@ const char *vm_image_id(const struct vm *vm)
 	return tp_json_str(json_object_get(vm->rest, "image"), "id");
 }
 
+const char *vm_image_pool(const struct vm *vm, bool named, struct tp_error *err)
+{
+	struct pools *ps = vm->t->pools;
+	const char *id = vm_image_id(vm), *pool = tp_json_str(json_object_get(vm->rest, "image"), "pool");
+	struct engine_pool *p = pool ? pools_find(ps, pool) : NULL;
+
+	if (!pool) {
+		tp_fail(err, TP_ECORRUPT, "VM %s: its record names no pool", vm->name);
+		return NULL;
+	}
+	if (!named)
+		return pools_image_astray(ps, vm, err) ? NULL : pool;
+	if (p && engine_pool_ready(p) && pools_image_at(ps, pool, id))
+		return pool;
+	p = pools_image_elsewhere(ps, id, pool);
+	return p ? engine_pool_name(p) : pool;
+}
+
 const char *vm_image_worked_with(const struct vm *vm)
 {
 	return vm->op ? tp_json_str(json_object_get(op_res(vm->op), "image"), "id") : NULL;

@@ -16,6 +16,11 @@ bool vm_image_give_back(struct vm *vm, bool retake);
 /* The same for what vm_image_discard() had begun when the daemon ended. */
 void vm_image_again(struct vm *vm);
 const char *vm_image_id(const struct vm *vm);		/* the VM's own: its state, or what it was restored from */
+/*
+ * The pool in which its own image is to be found. People may have moved it by hand: only who names the
+ * image gets that, else NotFound, which says where it is.
+ */
+const char *vm_image_pool(const struct vm *vm, bool named, struct tp_error *err);
 const char *vm_image_worked_with(const struct vm *vm);	/* by the operation that holds the VM. Both: NULL: none */
 /* Takes the image and all that is said about it out of the rest. */
 void vm_image_forget(struct vm *vm);

@@ -125,9 +125,12 @@ static void pool_that_counts_is_away(void **state)
 	assert_row(e, "a", "unavailable", "missing");
 	assert_row(e, "b", "complete", "has it in pool a");
 	assert_false(pools_image_astray(e->t->pools, vm, NULL));
+	assert_string_equal(vm_image_pool(vm, false, NULL), "a");
+	assert_string_equal(vm_image_pool(vm, true, NULL), "b");
 	assert_int_equal(rename(at(e->dir, "away"), at(e->dir, "a")), 0);
 	engine_look(e);
 	assert_row(e, "a", "complete", NULL);
+	assert_string_equal(vm_image_pool(vm, true, NULL), "a");
 }
 
 /* Of images that nobody's rest names one that is there is taken. */
@@ -168,6 +171,10 @@ static void moved_by_hand(void **state)
 	assert_failed(&err, "NotFound", "restore it by naming it");
 	assert_counts(e, "b");
 	assert_null(pools_image_at(e->t->pools, "a", ID));
+	/* Who names it gets it. */
+	assert_null(vm_image_pool(vm, false, &err));
+	assert_failed(&err, "NotFound", "in pool b");
+	assert_string_equal(vm_image_pool(vm, true, &err), "b");
 	assert_int_equal(rename(at(e->dir, FOLDER_B), at(e->dir, FOLDER_A)), 0);
 	engine_look(e);
 	assert_int_equal(rows(e), 1);
