@@ -64,7 +64,7 @@ def _wipe(vm):
     """Fills most of the free memory with zeros."""
     free = int(re.match(r"\d+", vm.kind["memory"]).group()) - KERNEL_MIB
     if free > 0:
-        vm.ask(f"fill {free} zero", 100)
+        vm.ask(f"fill {free} zero", 200)
         vm.ask("fill 0 zero")
 
 
