@@ -91,7 +91,8 @@ def rounds(guests, options, say):
             series[cell_name(guest, side, cache)].add(**figures)
             words = ", ".join(f"{what} {figures[what]:.3f}"
                               for what in ("running", "output", "task", "whole"))
-            say(f"round {number + 1} of {options.samples}: {cell_name(guest, side, cache)}: {words}")
+            say(f"round {number + 1} of {options.samples}: {cell_name(guest, side, cache)}: "
+                f"{words}")
     return series, options.samples
 
 
@@ -136,7 +137,7 @@ def parse_arguments():
     parser.add_argument("--sizes", default=DEFAULT_SIZES, metavar="SIZE,...")
     parser.add_argument("--qemu", default="10.0,7.2", metavar="VERSION,...")
     parser.add_argument("--cache", default="warm,cold", metavar="STATE,...")
-    parser.add_argument("--minutes", type=float, metavar="N", help="no round begins later than that")
+    parser.add_argument("--minutes", type=float, metavar="N", help="no round begins later")
     parser.add_argument("--plot", metavar="FILE", help="an SVG of the first QEMU's warm restores")
     parser.add_argument("--dir", default="/tmp", help="where images are written")
     parser.add_argument("--json", metavar="FILE", help="all samples")

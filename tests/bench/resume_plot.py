@@ -10,7 +10,8 @@ from resume_report import MOMENTS, SIDES, Figures, size_text, versions
 
 WIDTH, HEIGHT = 880, 360
 LEFT, TOP, BOTTOM, GAP = 62, 64, 58, 26
-NAMES = {"lazy": "torpor, lazy", "learnt": "lazy, with a working set", "eager": "torpor, eager", "stock": "stock QEMU, zstd -dc"}
+NAMES = {"lazy": "torpor, lazy", "learnt": "lazy, with a working set", "eager": "torpor, eager",
+         "stock": "stock QEMU, zstd -dc"}
 STYLE = """
 .ground { fill: #ffffff; }
 text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
@@ -19,7 +20,7 @@ text { font: 13px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f;
 .grid { stroke: #d0d7de; stroke-width: 1; }
 .line { fill: none; stroke-width: 2.5; stroke-linejoin: round; }
 .lazy { stroke: #0a7c3e; fill: #0a7c3e; }
-.learnt { stroke: #0b7285; fill: #0b7285; }
+.learnt { stroke: #a0206f; fill: #a0206f; }
 .eager { stroke: #b35900; fill: #b35900; }
 .stock { stroke: #5b6fb5; fill: #5b6fb5; }
 .line.lazy, .line.learnt, .line.eager, .line.stock { fill: none; }
@@ -30,7 +31,7 @@ text { fill: #e6edf3; }
 .small { fill: #9da7b1; }
 .grid { stroke: #3a424b; }
 .lazy { stroke: #4cd07d; fill: #4cd07d; }
-.learnt { stroke: #4fd1e5; fill: #4fd1e5; }
+.learnt { stroke: #f580c8; fill: #f580c8; }
 .eager { stroke: #f0a04b; fill: #f0a04b; }
 .stock { stroke: #9fb2ff; fill: #9fb2ff; }
 }

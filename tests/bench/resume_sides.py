@@ -86,7 +86,7 @@ Image = collections.namedtuple("Image", "id file raw")
 
 
 class Saved(Torpor):
-    """A hibernated guest. Its images are kept, and its disk never written, so they can be run again."""
+    """A hibernated guest. Its images are kept, its disk is not written: they can be run again."""
 
     FILLED = 0.75			# of its RAM; a third of that is zero
     ALLOWED = ["reused-image"]
