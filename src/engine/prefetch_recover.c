@@ -201,7 +201,8 @@ static void migration_known(void *arg, const json_t *reply, const json_t *qemu_e
 	const char *status = tp_json_str(reply, "status");
 
 	(void)qemu_error;
-	if (still(vm) && !err && status)
+	/* That it waits is known, and when it is asked again is not for this to say: it may refuse for long. */
+	if (still(vm) && !err && status && strcmp(status, "completed") == 0)
 		prefetch_migration_is(vm, status);
 }
 
