@@ -17,6 +17,7 @@ struct restore {
 	bool mover_done;
 	bool lazy;			/* by a page server; false once that has proved impossible */
 	bool hand_over;			/* QEMU gets the device for userfaultfd */
+	unsigned polls;			/* of a QEMU that loads its devices */
 	bool released;			/* the page server was told to send the package */
 	double whole;			/* monotonic; 0: not known here */
 	struct mig_info failed;		/* QEMU's word on a load that failed; the mover may know why */

@@ -33,7 +33,9 @@
 #include "engine/vm_runtime.h"
 #include "engine/working_set.h"
 
-#define POLL_EVERY 0.02		/* seconds */
+#define POLL_EVERY 0.02		/* seconds; for the first second, as the load is a matter of milliseconds */
+#define POLL_OFTEN 50u
+#define POLL_LATER 0.2
 #define AUTO_MIN (256ull << 20)	/* bytes of the stream: below it an eager restore is as good */
 #define PAGE 4096u
 
@@ -222,6 +224,13 @@ static enum op_verdict on_server(struct op *op, const struct op_event *ev)
 	       OP_WAIT;
 }
 
+static enum op_verdict look_again(struct op *op)
+{
+	struct restore *r = op_data(op);
+
+	return op_sleep(op, r->polls++ < POLL_OFTEN ? POLL_EVERY : POLL_LATER);
+}
+
 /* The devices are loaded when QEMU is not inmigrate any more. */
 static enum op_verdict on_reply(struct op *op, const struct op_event *ev)
 {
@@ -230,7 +239,7 @@ static enum op_verdict on_reply(struct op *op, const struct op_event *ev)
 	if (op_replied(ev, QMP_GETFD))
 		return restore_incoming(op);
 	if (op_replied(ev, QMP_MIGRATE_INCOMING))
-		return op_sleep(op, POLL_EVERY);
+		return look_again(op);
 	if (op_replied(ev, QMP_QUERY_STATUS)) {
 		const char *status = tp_json_str(ev->data, "status");
 
@@ -244,7 +253,7 @@ static enum op_verdict on_reply(struct op *op, const struct op_event *ev)
 	mig_info_parse(ev->data, &info);
 	if (info.phase == MIG_FAILED || info.phase == MIG_CANCELLED)
 		return restore_await_mover(op, &info);
-	return op_sleep(op, POLL_EVERY);
+	return look_again(op);
 }
 
 static enum op_verdict wait_devices(struct op *op, const struct op_event *ev)
@@ -276,7 +285,7 @@ enum op_verdict restore_release_package(struct op *op, const struct op_event *ev
 	r->released = true;
 	if (op_mover_send(op, json_pack("{s:{}}", "finish")) == OP_FAIL)
 		return OP_FAIL;
-	return op_sleep(op, POLL_EVERY);
+	return look_again(op);
 }
 
 /* --- handed over --- */

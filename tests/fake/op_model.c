@@ -228,7 +228,9 @@ static void happen(struct op_model_world *w, struct op_model_event *e)
 		w->synced = e->gen;
 	if (e->type == EVENT_QEMU && strcmp(e->name, "QEMU_GONE") == 0 && !w->crashed && w->c->gone)
 		w->c->gone(w, tp_json_str(e->data, "log-tail"));
-	if (w->op && !w->over && !w->crashed && !e->silent)
+	if (e->type == EVENT_MOVER && w->mover_given && !w->crashed)
+		w->c->served(w, e->name);
+	else if (w->op && !w->over && !w->crashed && !e->silent)
 		tell(w, e);
 	free_event(e);
 }
@@ -341,7 +343,9 @@ static void daemon_dies(struct op_model_world *w)
 	}
 	if (w->script.outage != MODEL_QEMU_STAYS) {
 		op_model_qemu_dies(w, "killed");
-		op_model_mover_dies(w, 9, "");
+		/* A page server outlives both, but not the host. */
+		if (w->script.outage == MODEL_POWER_CUT || !op_model_pages_is(w))
+			op_model_mover_dies(w, 9, "");
 	}
 	settle(w);
 	while (w->events) {

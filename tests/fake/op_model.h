@@ -59,6 +59,15 @@ struct op_model_script {
 	unsigned again;			/* then a second end of the daemon after so many effects; 0: none */
 };
 
+#define MODEL_PAGES_ASKED 2	/* pages of the working set that a page server heard */
+
+/* What a page server does with its image. */
+enum op_model_pages {
+	MODEL_PAGES_SERVE,
+	MODEL_PAGES_REFUSE,	/* says why not, and ends */
+	MODEL_PAGES_END,	/* ends without a word */
+};
+
 struct op_model_event;
 struct op_model_case;
 
@@ -93,6 +102,10 @@ struct op_model_world {
 	bool hide_orphan;		/* a later daemon has no connection to it, as in the engine */
 	json_t *mover_request;
 	json_t *sealed_data;		/* what it says with "sealed" */
+	enum op_model_pages pages_how;
+	char pages[16];			/* state of the page server; "": none */
+	bool mover_given;		/* it serves the VM, not the operation */
+	double whole_after;		/* seconds from the first page that is served to the last */
 
 	/* Journal: records as op_journal_read() gives them; the first `synced` survive a power cut */
 	json_t *log;
@@ -130,6 +143,8 @@ struct op_model_case {
 	/* The engine's own part in what the model does by itself; all may be NULL. */
 	void (*mover)(struct op_model_world *w, const int *fds, size_t nfds);	/* it was started */
 	void (*seals)(struct op_model_world *w);	/* before it says so: may set w->sealed_data */
+	void (*given)(struct op_model_world *w);	/* a page server: w->mover_given from here on */
+	void (*served)(struct op_model_world *w, const char *name);	/* what such a one says */
 	void (*gone)(struct op_model_world *w, const char *why);	/* QEMU; the operation is told next */
 	void (*restarts)(struct op_model_world *w);	/* another daemon; there is no w->op now */
 	void (*resumes)(struct op_model_world *w);	/* w->op was rebuilt and goes on next */
@@ -171,6 +186,15 @@ void op_model_mover_start(struct op_model_world *w, json_t *request_owned);
 void op_model_mover_send(struct op_model_world *w, const json_t *message);
 void op_model_mover_dies(struct op_model_world *w, int status, const char *text);
 void op_model_mover_abandoned(struct op_model_world *w);	/* its control connection ended */
+/* op_model_pages.c: the mover is a page server. */
+bool op_model_pages_is(const struct op_model_world *w);
+void op_model_pages_start(struct op_model_world *w);
+void op_model_pages_incoming(struct op_model_world *w, unsigned gen);	/* migrate-incoming, a little later */
+void op_model_pages_finish(struct op_model_world *w);
+void op_model_pages_ended(struct op_model_world *w);
+void op_model_pages_again(struct op_model_world *w);	/* another one, over QEMU's postcopy-paused */
+bool op_model_pages_outlive(struct op_model_world *w);	/* QEMU has ended; false: so does the server */
+bool op_model_pages_connected(const struct op_model_world *w);	/* QEMU has the stream, or will */
 void op_model_qemu_dies(struct op_model_world *w, const char *why);
 void op_model_session_ends(struct op_model_world *w);	/* awaited replies become errors */
 void op_model_fill(struct op_model_world *w);		/* defaults, before setup */

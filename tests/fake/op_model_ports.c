@@ -42,9 +42,12 @@ static void mover_dies(struct op_model_world *w, unsigned gen)
 static void mover_fails(struct op_model_world *w, unsigned gen)
 {
 	(void)gen;
-	if (w->mover_alive && !w->mover_finished)
-		op_model_mover_says(w, "error", json_pack("{s:s, s:s}", "class", "IOError", "desc",
-							  "the image cannot be written"));
+	if (!w->mover_alive || (w->mover_finished && !op_model_pages_is(w)))
+		return;
+	op_model_mover_says(w, "error", json_pack("{s:s, s:s}", "class", "IOError", "desc",
+						  "the image cannot be written"));
+	if (op_model_pages_is(w))
+		op_model_after(w, 0.001, mover_dies, 0);
 }
 
 /* The faults that leave the effect itself alone. */
@@ -353,7 +356,7 @@ static bool port_mover_send(struct op *op, json_t *message_owned, struct tp_erro
 /* The mover as this daemon knows it. */
 static bool has_mover(const struct op_model_world *w)
 {
-	return w->mover_alive && !(w->mover_orphan && w->hide_orphan);
+	return w->mover_alive && !w->mover_given && !(w->mover_orphan && w->hide_orphan);
 }
 
 static void port_mover_kill(struct op *op)
@@ -371,6 +374,17 @@ static bool port_mover_alive(struct op *op)
 {
 	(void)op;
 	return has_mover(op_model_current());
+}
+
+static void port_mover_give(struct op *op)
+{
+	struct op_model_world *w = op_model_current();
+
+	(void)op;
+	if (!has_mover(w))
+		return;
+	w->mover_given = true;
+	w->c->given(w);
 }
 
 static bool port_qemu_alive(struct op *op)
@@ -473,7 +487,7 @@ static void port_ended(struct op *op)
 const struct op_ports op_model_ports = {
 	.qmp = port_qmp, .agent = port_agent, .vm = port_vm, .io = port_io,
 	.mover_start = port_mover_start, .mover_send = port_mover_send, .mover_kill = port_mover_kill,
-	.mover_alive = port_mover_alive, .qemu_alive = port_qemu_alive, .journal = port_journal,
+	.mover_alive = port_mover_alive, .mover_give = port_mover_give, .qemu_alive = port_qemu_alive, .journal = port_journal,
 	.forget = port_forget, .timer = port_timer, .now = port_now, .changed = port_changed,
 	.ended = port_ended,
 };

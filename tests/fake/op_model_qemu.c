@@ -132,10 +132,12 @@ void op_model_mover_start(struct op_model_world *w, json_t *request_owned)
 	w->mover_request = request_owned;
 	snprintf(w->mover_job, sizeof(w->mover_job), "%s", job ? job : "");
 	w->mover_alive = true;
-	w->mover_sealed = w->mover_held = w->mover_finished = w->mover_orphan = false;
+	w->mover_sealed = w->mover_held = w->mover_finished = w->mover_orphan = w->mover_given = false;
 	w->mover_hold = tp_json_bool(request_owned, "hold", false);
 	w->mover_gen++;
 	op_model_after(w, 0.002, mover_hello, w->mover_gen);
+	if (op_model_pages_is(w))
+		op_model_pages_start(w);
 	if (strcmp(w->mover_job, "verify") == 0)
 		op_model_after(w, 0.2, mover_done, w->mover_gen);
 	if (strcmp(w->mover_job, "copy") == 0)
@@ -149,14 +151,19 @@ void op_model_mover_dies(struct op_model_world *w, int status, const char *text)
 	w->mover_alive = false;
 	w->mover_gen++;
 	op_model_mover_says(w, "end", json_pack("{s:i, s:s}", "status", status, "stderr", text));
+	if (op_model_pages_is(w))
+		op_model_pages_ended(w);
 	if (w->qemu && migrating(w))
 		op_model_after(w, w->gives_up, migration_fails, w->migration_gen);
 }
 
 void op_model_mover_abandoned(struct op_model_world *w)
 {
+	bool stays = op_model_pages_is(w) ? op_model_pages_connected(w) : w->mover_sealed;
+
 	w->mover_orphan = true;
-	if (w->mover_alive && !w->mover_sealed)
+	w->mover_given = false;
+	if (w->mover_alive && !stays)
 		op_model_mover_dies(w, 1 << 8, "the control connection has ended");
 }
 
@@ -186,7 +193,9 @@ void op_model_mover_send(struct op_model_world *w, const json_t *message)
 	if (!json_object_get(message, "finish") || w->mover_finished)
 		return;
 	w->mover_finished = true;
-	if (w->mover_sealed && strcmp(w->migration, "device") == 0)
+	if (op_model_pages_is(w))
+		op_model_pages_finish(w);
+	else if (w->mover_sealed && strcmp(w->migration, "device") == 0)
 		op_model_after(w, 0.01, save_completed, w->migration_gen);
 	else if (w->mover_held)
 		op_model_after(w, 0.05, load_completed, w->migration_gen);
@@ -274,6 +283,8 @@ void op_model_qemu_dies(struct op_model_world *w, const char *why)
 	op_model_session_ends(w);
 	op_model_qemu_event(w, "QEMU_GONE", json_pack("{s:s}", "log-tail", why));
 	/* Its end of the stream is closed. */
+	if (w->mover_alive && op_model_pages_is(w) && op_model_pages_outlive(w))
+		return;
 	if (w->mover_alive && w->mover_finished)
 		op_model_after(w, 0.005, mover_done, w->mover_gen);
 	else if (w->mover_alive && strcmp(w->mover_job, "verify") != 0)
@@ -359,7 +370,8 @@ static bool change(struct op_model_world *w, enum qmp_cmd cmd, const json_t *arg
 	case QMP_MIGRATE:
 		return start_migration(w, "save", save_active, err);
 	case QMP_MIGRATE_INCOMING:
-		return start_migration(w, "load", load_active, err);
+		return op_model_pages_is(w) ? start_migration(w, "page-server", op_model_pages_incoming, err) :
+		       start_migration(w, "load", load_active, err);
 	case QMP_MIGRATE_CANCEL:
 		cancel_migration(w);
 		return true;
@@ -422,8 +434,9 @@ void op_model_fill(struct op_model_world *w)
 	w->qemu = w->guest_obeys = w->nodes_active = true;
 	w->gives_up = 0.01;
 	set_state(w, "running");
-	w->caps = json_pack("{s:b, s:b, s:b, s:b}", "events", 0, "return-path", 0,
-			    "late-block-activate", 0, "background-snapshot", 0);
+	w->whole_after = 1;
+	w->caps = json_pack("{s:b, s:b, s:b, s:b, s:b}", "events", 0, "return-path", 0,
+			    "late-block-activate", 0, "background-snapshot", 0, "postcopy-ram", 0);
 	w->params = json_pack("{s:i, s:i}", "downtime-limit", 300, "max-bandwidth", 134217728);
 	w->fds = json_object();
 	w->launch_data = json_pack("{s:i, s:i, s:s}", "pid", 4711, "start", 1234, "boot", "boot");

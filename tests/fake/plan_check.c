@@ -118,6 +118,7 @@ void plan_check_effect(struct op_model_world *w, const char *kind, const char *n
 		hibernate_effect(w, &images, kill || quit);
 	if (plan_is(w, "restore"))
 		restore_effect(w, &images, kill || quit);
+	plan_lazy_effect(w, &images);
 	if (plan_is(w, "image-move"))
 		move_effect(w);
 }
@@ -250,7 +251,7 @@ static void restored(struct op_model_world *w, const struct plan_images *images)
 		op_model_fail(w, "restored, the run state is %s", w->run_state);
 	if (!rest_is("running") || json_object_get(plan.vm->rest, "image"))
 		op_model_fail(w, "restored, the durable rest is %s", rest());
-	if (images->offered || (images->folders > 0) != plan_case_of(w)->keep) {
+	if (images->offered || (images->folders > 0) != (plan_case_of(w)->keep || plan.vm->prefetch)) {
 		/* Its deletion may fail: a warning. */
 		if (w->script.fault == MODEL_NONE || images->offered || !images->folders)
 			op_model_fail(w, "restored, and the image is %s", images->folders ? "there" : "gone");
@@ -278,7 +279,8 @@ static void check_restore(struct op_model_world *w, bool committed)
 	bool stays = stays_paused(plan_case_of(w));
 
 	restore_effect(w, &images, false);
-	check_own_set(w, PLAN_PAGES_SAVED);
+	/* What the page server had heard itself, where its end was the restore's. */
+	check_own_set(w, w->op && op_mover_said(w->op, "working-set") ? MODEL_PAGES_ASKED : PLAN_PAGES_SAVED);
 	if (!committed || (!w->qemu && stays))
 		offered_again(w, &images);
 	else if (!w->qemu && (!rest_is(power_cut(w) ? "shutoff" : "crashed") || images.offered))
@@ -382,8 +384,7 @@ void plan_check_end(struct op_model_world *w)
 	plan_look(w);
 	if (w->op)
 		check_record(w);
-	if (w->mover_alive)
-		op_model_fail(w, "the mover is left");
+	plan_lazy_end(w);
 	if ((w->qemu != 0) != (plan.vm->qemu != NULL))
 		op_model_fail(w, "the engine's QEMU is not the model's");
 	if (plan_is(w, "hibernate"))

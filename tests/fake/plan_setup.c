@@ -7,11 +7,13 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -244,6 +246,7 @@ void plan_setup(struct op_model_world *w, struct op_options *o)
 	plan.run = (struct op_run){ .t = plan.t, .vm = plan.vm, .plan = w->c->plan };
 	w->owner = &plan.run;
 	o->arguments = arguments(w, c);
+	plan_lazy_setup(w, o->arguments);
 	o->was = ops_was(plan.vm);
 	o->vm = PLAN_VM;
 }
@@ -291,6 +294,8 @@ static void make_vm(void)
 {
 	plan.vm = vm_create(plan.t, PLAN_VM, NULL, NULL);
 	assert_non_null(plan.vm);
+	/* As a launch makes it. */
+	assert_true(mkdir(plan.vm->run_dir, 0700) == 0 || errno == EEXIST);
 	plan.vm->generation = 1;
 	plan.vm->spec = json_pack("{s:{s:s, s:[]}}", "launch", "binary", "qemu", "args");
 	write_spec();

@@ -31,6 +31,7 @@
 #include "base/tp_time.h"
 #include "engine/left_behind.h"
 #include "engine/op_journal.h"
+#include "engine/prefetch.h"
 #include "engine/state_dir.h"
 #include "engine/vm_image.h"
 #include "engine/vm_runtime.h"
@@ -62,6 +63,8 @@ void plan_pump(void)
 	struct io_worker *pool = engine_pool_worker(pools_find(plan.t->pools, PLAN_POOL));
 	struct io_worker *other = engine_pool_worker(pools_find(plan.t->pools, PLAN_OTHER));
 
+	if (plan.vm && op_model_current())
+		plan_lazy_look(op_model_current());
 	while (io_worker_pending(pool) || io_worker_pending(other) || io_worker_pending(plan.t->worker))
 		ev_run(plan.loop, EVRUN_ONCE);
 }
@@ -158,6 +161,7 @@ void plan_look(struct op_model_world *w)
 	plan.runs = runs;
 	if (orphan_ended())
 		op_model_mover_dies(w, 9, "killed");
+	plan_lazy_look(w);
 }
 
 /* --- the engine's QEMU --- */
@@ -212,6 +216,7 @@ static void gone(struct op_model_world *w, const char *why)
 	}
 	plan_qemu_drop();
 	vm_rest_set(vm, "qemu", NULL);
+	plan_lazy_gone(w);
 	vm_rest_set(vm, "last-exit", json_pack("{s:s}", "reason", reason));
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, true))
 		vm_rest_text(vm, rest, reason);
@@ -245,10 +250,10 @@ static bool vm_acts(struct op_model_world *w, const char *action, const json_t *
 static bool qemu_acts(struct op_model_world *w, enum qmp_cmd cmd, const json_t *args, json_t **data,
 		      struct tp_error *err)
 {
-	(void)args, (void)data, (void)err;
+	(void)data;
 	plan_look(w);
 	plan.quit_sent = plan.quit_sent || cmd == QMP_QUIT;
-	return false;
+	return plan_lazy_refuses(w, cmd, args, err);
 }
 
 /* --- the mover's file --- */
@@ -281,11 +286,14 @@ void plan_mover_seals(struct op_model_world *w)
 /* --- a daemon that comes back --- */
 
 /* As process_gone() in recover.c. */
-static void process_gone(const struct op_model_world *w)
+static void process_gone(struct op_model_world *w)
 {
 	struct vm *vm = plan.vm;
 	bool reboot = w->script.outage == MODEL_POWER_CUT;
 
+	plan_lazy_gone(w);
+	if (plan_is(w, "restore") && w->op)
+		return;			/* its own end decides what the VM is */
 	if (strcmp(tp_json_str(vm->rest, "rest"), "running") == 0 && !vm_image_give_back(vm, !reboot))
 		vm_rest_text(vm, reboot ? "shutoff" : "crashed", reboot ? "host-reboot" : "exited");
 	vm_rest_set(vm, "qemu", NULL);
@@ -325,6 +333,16 @@ static void recover_really(struct op_model_world *w)
 	plan_pump();
 }
 
+/* As recover_vm(). */
+static void resumes(struct op_model_world *w)
+{
+	if (!w->qemu)
+		process_gone(w);
+	else if (!w->op || op_committed(w->op))
+		prefetch_adopt(plan.vm);
+	plan_lazy_look(w);
+}
+
 static void restarts(struct op_model_world *w)
 {
 	struct tp_error err = TP_ERROR_INIT;
@@ -339,6 +357,7 @@ static void restarts(struct op_model_world *w)
 		recover_really(w);
 		return;
 	}
+	plan_lazy_restarts();
 	json_decref(vm->rest);
 	vm->rest = state_vm_read(vm->dirfd, "state.json", &err);
 	assert_non_null(vm->rest);
@@ -347,14 +366,8 @@ static void restarts(struct op_model_world *w)
 	plan_qemu_drop();
 	if (w->qemu)
 		plan_qemu_make(w);
-	else if (json_array_size(w->log) == 0)
-		process_gone(w);
-}
-
-static void resumes(struct op_model_world *w)
-{
-	if (!w->qemu && !plan_is(w, "restore"))
-		process_gone(w);
+	if (json_array_size(w->log) == 0)
+		resumes(w);
 }
 
 /* --- one run --- */
@@ -362,6 +375,7 @@ static void resumes(struct op_model_world *w)
 static void teardown(struct op_model_world *w)
 {
 	(void)w;
+	prefetch_forget(plan.vm);
 	tp_close(&plan.image_fd);
 	json_decref(plan.caps);
 	json_decref(plan.params);
@@ -398,6 +412,8 @@ static void fill_case(struct plan_case *c)
 	c->model.vm = vm_acts;
 	c->model.mover = mover_started;
 	c->model.seals = plan_mover_seals;
+	c->model.given = plan_lazy_given;
+	c->model.served = plan_lazy_served;
 	c->model.gone = gone;
 	c->model.restarts = restarts;
 	c->model.resumes = resumes;

@@ -17,6 +17,11 @@
 
 #include "fake/op_model.h"
 
+/* Why a restore that is to be lazy is not. */
+enum plan_fallback {
+	PLAN_NO_FALLBACK, PLAN_NO_RIGHT, PLAN_HUGE_PAGES, PLAN_CAPABILITY_REFUSED, PLAN_SERVER_REFUSES, PLAN_SERVER_ENDS,
+};
+
 struct plan_case {
 	struct op_model_case model;	/* first; made by plan_case() */
 	const char *kind;		/* of the plan */
@@ -28,6 +33,9 @@ struct plan_case {
 	bool hasty;			/* QEMU has its disks active again before it can be killed */
 	bool ignores;			/* powerdown: the guest does not obey */
 	bool quits;			/* powerdown: "on-timeout": "quit" */
+	bool lazy;			/* restore: "mode": "lazy" is asked for */
+	enum plan_fallback fallback;
+	double whole;			/* lazy: seconds until all is in; 0: 1 s, which is after the restore's end */
 };
 
 /* One program's engine. Fails the test program where it cannot be made. */

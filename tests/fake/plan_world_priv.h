@@ -8,6 +8,7 @@
 
 #include "engine/ops_priv.h"
 #include "fake/fake_image.h"
+#include "fake/op_model_priv.h"
 #include "fake/plan_world.h"
 #include "storage/pool.h"
 
@@ -47,6 +48,7 @@ struct plan_world {
 	char step[64];			/* of the last effect */
 	unsigned marks[PLAN_MARKS], nmarks;	/* first effect of each step, of the run without a fault */
 	json_t *caps, *params;		/* QEMU's before */
+	bool again;			/* another page server comes */
 };
 
 extern struct plan_world plan;
@@ -71,6 +73,18 @@ void plan_mover_seals(struct op_model_world *w);	/* the image is written */
 void plan_setup(struct op_model_world *w, struct op_options *o);
 
 void plan_engine_again(void);		/* frees the engine, makes another of the same files */
+
+/* plan_lazy.c */
+bool plan_is_lazy(const struct plan_case *c);		/* to be restored lazily, and nothing is in the way */
+void plan_lazy_setup(struct op_model_world *w, json_t *args);
+bool plan_lazy_refuses(const struct op_model_world *w, enum qmp_cmd cmd, const json_t *args, struct tp_error *err);
+void plan_lazy_look(struct op_model_world *w);		/* the VM's prefetch, if there is one, has its server */
+void plan_lazy_given(struct op_model_world *w);
+void plan_lazy_served(struct op_model_world *w, const char *name);
+void plan_lazy_gone(struct op_model_world *w);		/* QEMU has ended */
+void plan_lazy_restarts(void);
+void plan_lazy_effect(struct op_model_world *w, const struct plan_images *images);
+void plan_lazy_end(struct op_model_world *w);
 
 /* plan_check.c */
 void plan_check_effect(struct op_model_world *w, const char *kind, const char *name);

@@ -4,7 +4,7 @@
  *
  * The program starts itself as the mover and plays what the image, a text here, says: "drop" ends with
  * the connection to QEMU, "die" before it, "whole" has sent everything, "corrupt" finds damage, "serve"
- * serves until it is killed, also without an engine. QEMU is a monitor and a socket.
+ * serves until it is killed, also without an engine; "odd" speaks another protocol then. QEMU is a monitor and a socket.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ static const char *hear(int *fds, size_t *nfds)
 	return buf + 2;
 }
 
-static void serve(int listener)
+static void serve(int listener, bool odd)
 {
 	for (;;) {
 		int fds[4];
@@ -78,7 +78,10 @@ static void serve(int listener)
 			continue;
 		close(control);
 		control = accept(listener, NULL, NULL);
-		hello("serving");
+		if (odd)
+			say("{\"hello\": {\"protocol\": 2}}");
+		else
+			hello("serving");
 	}
 }
 
@@ -108,7 +111,7 @@ static int mover_main(void)
 		say("{\"done\": {\"state\": \"done\", \"pages\": 4, \"pages-left\": 0}}");
 		_exit(0);
 	}
-	serve(fds[1]);
+	serve(fds[1], strcmp(play, "odd") == 0);
 	return 0;
 }
 
@@ -375,7 +378,7 @@ static void damage_stops_the_guest(void **state)
 	fake_return(r->qemu, "{}");
 	play(r, "corrupt");
 	adopt(r);
-	while (!r->vm->prefetch->damaged || r->vm->prefetch->server)
+	while (!r->vm->prefetch->damaged || r->vm->prefetch->server || fake_monitor_problem(r->qemu))
 		turn(r);
 	turn_for(r, 0.5);
 	/* Tried again, but slowly. */
@@ -410,6 +413,28 @@ static void another_engine_takes_it_up(void **state)
 	assert_false(prefetch_away(r->vm));
 }
 
+/* One of another version is ended; QEMU, which waits then, gets one of ours. */
+static void one_of_another_version(void **state)
+{
+	struct rig *r = *state;
+	pid_t pid;
+
+	waits(r);
+	fake_monitor_on(r->qemu, "migrate-recover", "{}");
+	play(r, "odd");
+	adopt(r);
+	await_state(r, "serving");
+	pid = mover_pid(r->vm->prefetch->server);
+	prefetch_forget(r->vm);
+	play(r, "serve");
+	prefetch_adopt(r->vm);
+	while (r->vm->prefetch->restarts == 0)
+		turn(r);
+	await_state(r, "serving");
+	assert_int_not_equal(mover_pid(r->vm->prefetch->server), pid);
+	assert_true(kill(pid, 0) < 0);
+}
+
 static void qemu_ends(void **state)
 {
 	struct rig *r = *state;
@@ -437,7 +462,8 @@ int main(int argc, char **argv)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(starts_another), T(server_dies_ten_times), T(qemu_refuses), T(all_was_in), T(image_is_away),
-		T(damage_stops_the_guest), T(another_engine_takes_it_up), T(qemu_ends),
+		T(damage_stops_the_guest), T(another_engine_takes_it_up),
+		T(one_of_another_version), T(qemu_ends),
 	};
 
 	if (argc > 1 && strcmp(argv[0], "torpor-mover") == 0)
