@@ -95,7 +95,7 @@ const json_t *pools_image_at(struct pools *ps, const char *pool, const char *id)
 }
 
 /* The VM whose state it is, or that was restored from it. Two of them: the one that its id names. */
-static const struct vm *owner(const struct pools *ps, const char *id)
+static const struct vm *vm_of(const struct pools *ps, const char *id)
 {
 	const struct vm *found = NULL;
 	char name[TP_NAME_MAX + 1];
@@ -143,7 +143,7 @@ bool pools_image_astray(struct pools *ps, const struct vm *vm, struct tp_error *
 /* New string; NULL: it is the one that counts, as far as is known. */
 static json_t *why_not_counted(const struct engine_pool *p, const char *id)
 {
-	const struct vm *vm = owner(p->ps, id);
+	const struct vm *vm = vm_of(p->ps, id);
 	const char *pool = pool_of(vm);
 	struct tp_error err = TP_ERROR_INIT;
 
@@ -158,11 +158,11 @@ static json_t *why_not_whole(const struct engine_pool *p, const json_t *entry)
 {
 	const char *id = tp_json_str(entry, "id");
 	const json_t *moving = json_object_get(entry, "moving");
-	const char *from = tp_json_str(moving, "from"), *pool = pool_of(owner(p->ps, id));
+	const char *from = tp_json_str(moving, "from"), *pool = pool_of(vm_of(p->ps, id));
 
 	if (pool && strcmp(pool, p->name) == 0)
 		return json_sprintf("by its file moving.json it is an unfinished copy, but it is the state of VM %s: finish "
-				    "the move, or remove that file if it was put there by hand", owner(p->ps, id)->name);
+				    "the move, or remove that file if it was put there by hand", vm_of(p->ps, id)->name);
 	if (!from || !tp_json_int(moving, "bytes", 0))
 		return json_string("it has a file moving.json that does not say of what it is a copy: image-delete with "
 				   "this pool removes it");
@@ -278,7 +278,7 @@ json_t *pools_images(struct pools *ps)
 
 const json_t *pools_image(struct pools *ps, const char *id, struct engine_pool **pool)
 {
-	const char *counts = pool_of(owner(ps, id));
+	const char *counts = pool_of(vm_of(ps, id));
 	struct engine_pool *p = counts ? pools_find(ps, counts) : NULL;
 
 	if (!image_at(p, id))
