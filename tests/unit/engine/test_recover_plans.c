@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* test_recover_plans.c - A new engine recovers each plan, cut at each effect, from the files alone */
+/*
+ * test_recover_plans.c - A new engine recovers each plan, cut at each effect, from the files alone
+ *
+ * link: -Wl,--wrap=uffd_host_read
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +18,9 @@ static struct plan_case cases[] = {
 	{ .model = { .name = "restore" }, .kind = "restore" },
 	{ .model = { .name = "restore, stays paused" }, .kind = "restore", .stay = true },
 	{ .model = { .name = "7.2, restore, stays paused" }, .kind = "restore", .old = true, .stay = true },
+	{ .model = { .name = "lazy restore" }, .kind = "restore", .lazy = true },
+	{ .model = { .name = "7.2, lazy restore, stays paused" }, .kind = "restore", .old = true, .stay = true,
+	  .lazy = true },
 	{ .model = { .name = "start" }, .kind = "start" },
 	{ .model = { .name = "powerdown" }, .kind = "powerdown" },
 };
