@@ -33,7 +33,7 @@ def test_what_a_person_reads(s):
     before = vm.tick()
 
     done = s.torpor("hibernate", "vm")
-    matches(done.stdout, r"^vm: hibernated in [\d.]+ s, \S+ MiB of \S+ MiB, image vm-\S+\n$")
+    matches(done.stdout, r"^vm: hibernated in [\d.]+ m?s, \S+ MiB of \S+ MiB, image vm-\S+\n$")
     matches(done.stderr, r"vm: Saving")
     check("100 %" in done.stderr or "99 %" in done.stderr or "Syncing" in done.stderr, done.stderr)
     image = vm.info()["image"]["id"]
