@@ -172,6 +172,16 @@ static void check_mode(struct op_model_world *w)
 		op_model_fail(w, "restored lazily, the mode is %s", mode);
 }
 
+/* Past the commit the VM gets another server, and the restore goes on. */
+static void check_server_end(struct op_model_world *w)
+{
+	enum op_model_fault fault = w->script.fault;
+
+	if (plan_is_lazy(plan_case_of(w)) && w->was_stuck && w->script.undo_fault == MODEL_NONE &&
+	    (fault == MODEL_MOVER_LOST || fault == MODEL_MOVER_LOST_AFTER || fault == MODEL_MOVER_ERROR))
+		op_model_fail(w, "the restore was stuck, as its page server had ended");
+}
+
 /* The prefetch goes on, or is over. */
 void plan_lazy_end(struct op_model_world *w)
 {
@@ -182,6 +192,7 @@ void plan_lazy_end(struct op_model_world *w)
 	if (vm->prefetch && w->qemu && strcmp(w->migration, "completed") == 0)
 		prefetch_completed(vm->prefetch);
 	plan_pump();
+	check_server_end(w);
 	if (w->op && op_status(w->op) == OP_SUCCEEDED && plan_case_of(w)->lazy && w->qemu && !w->recovered)
 		check_mode(w);
 	if ((vm->prefetch != NULL) != (json_object_get(vm->rest, "prefetch") != NULL))
