@@ -448,9 +448,9 @@ void ops_run_done(struct op_run *r)
 	struct torpor *t = r->t;
 	struct vm *vm = r->vm;
 	tp_autojson json_t *record = op_record(r->op);
-	const char *status = tp_json_str(record, "status");
+	bool stuck = strcmp(tp_json_str(record, "status"), "stuck") == 0;
 
-	tp_info("vm=%s op=%s %s %s", vm->name, op_id(r->op), r->plan->kind, status);
+	tp_info("vm=%s op=%s %s %s", vm->name, op_id(r->op), r->plan->kind, tp_json_str(record, "status"));
 	vm->op = NULL;
 	tp_close(&vm->journal_fd);
 	prefetch_shape_record(vm, record);
@@ -467,7 +467,7 @@ void ops_run_done(struct op_run *r)
 	ops_event(t, record, false);
 	ops_tell(t, tp_json_str(record, "id"), record);
 	prefetch_op_ended(vm);
-	if (strcmp(status, "stuck") != 0)
+	if (!stuck)
 		ops_next(vm);
 	if (t->closing && !ops_running(t))
 		ev_feed_event(t->loop, &t->closing_timer, EV_TIMER);

@@ -68,7 +68,8 @@ void op_model_fail(struct op_model_world *w, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	print_error("effects: %s\nlog: %s\nrecord: %s\nqemu %d %s migration %s nodes %s mover %s %s\n",
+	/* cmocka cuts what is long. */
+	fprintf(stderr, "effects: %s\nlog: %s\nrecord: %s\nqemu %d %s migration %s nodes %s mover %s %s\n",
 		    trace, log, shown ? shown : "-", w->qemu, w->run_state, w->migration,
 		    w->nodes_active ? "active" : "inactive", w->mover_job,
 		    w->mover_alive ? "alive" : "ended");

@@ -130,6 +130,7 @@ void plan_lazy_gone(struct op_model_world *w)
 	bool had = plan.vm->prefetch, recorded = json_object_get(plan.vm->rest, "prefetch");
 
 	prefetch_over(plan.vm);
+	plan.orphan_killed |= recorded;
 	if (had)
 		op_model_mover_dies(w, 9, "killed with its QEMU");
 	else if (recorded && op_model_pages_is(w))

@@ -138,6 +138,13 @@ void plan_orphan_start(void)
 {
 	char *argv[] = { (char *)(uintptr_t)"sleep", (char *)(uintptr_t)"600", NULL };
 
+	/* One that is about to end is not the next run's. */
+	if (plan.orphan > 0 && plan.orphan_killed) {
+		kill(plan.orphan, SIGKILL);
+		waitpid(plan.orphan, NULL, 0);
+		plan.orphan = 0;
+	}
+	plan.orphan_killed = false;
 	if (plan.orphan <= 0)
 		assert_int_equal(posix_spawnp(&plan.orphan, "sleep", NULL, NULL, argv, environ), 0);
 }

@@ -34,6 +34,7 @@ struct plan_world {
 	struct fake_image image;	/* what a mover writes */
 	json_t *sealed;			/* and says of it */
 	pid_t orphan;			/* a process that stands for a mover */
+	bool orphan_killed;		/* nobody waited for its end */
 	size_t nfds;			/* open between two runs; 0: not counted yet */
 
 	/* Of the present run */

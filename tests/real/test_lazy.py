@@ -89,7 +89,7 @@ def test_page_server_is_killed(s):
 def test_verbs_act_at_once_meanwhile(s):
     vm = s.boot(memory="512M")
     vm.fill(32, "mixed")
-    record = lazily(vm, keep=True)
+    lazily(vm, keep=True, bandwidth=256 << 10)
     vm.pause()
     vm.expect("paused/user")
     vm.silent()
@@ -165,7 +165,7 @@ def test_daemon_dies_in_each_step(s):
     vm.fill(16, "mixed")
     before = vm.tick()
     vm.hibernate()
-    for fault in ("serve:die-after-enter", "serve:die-after-effect", "consume:die-after-effect",
+    for fault in ("page-server:die-after-effect", "serve:die-after-effect", "consume:die-after-effect",
                   "ran:die-after-effect", "hand-over:die-after-enter", "hand-over:die-after-effect",
                   "run:die-after-effect"):
         armed(s, f"restore/{fault}")
