@@ -94,7 +94,7 @@ def test_verbs_act_at_once_meanwhile(s):
     vm.expect("paused/user")
     vm.silent()
     vm.resume()
-    before = vm.tick()
+    vm.tick()
     image = prefetch(vm)["image"]
     s.client.err("image-delete", "Busy", image=image)
     s.client.cmd("vm-reset", name="vm")

@@ -98,7 +98,9 @@ def test_change_in_the_chain_and_allowed(s):
     os.rename(vm.disk, base)
     qemu_img(vm, "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", mid)
     qemu_img(vm, "create", "-q", "-f", "qcow2", "-b", mid, "-F", "qcow2", vm.disk)
-    vm.boot()
+    vm.define()     # boot() would put its own disk there
+    vm.start()
+    vm.ready()
     before = vm.tick()
     vm.hibernate()
     equal(found(s)[0], None)
