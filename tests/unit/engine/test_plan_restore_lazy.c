@@ -23,16 +23,6 @@ static struct plan_case lazy[] = {
 	  .whole = 1000 },
 };
 
-static struct plan_case fallen_back[] = {
-	{ .model = { .name = "7.2, server refuses, stays paused" }, .kind = "restore", .old = true, .stay = true,
-	  .lazy = true, .fallback = PLAN_SERVER_REFUSES },
-	{ .model = { .name = "server ends" }, .kind = "restore", .lazy = true, .fallback = PLAN_SERVER_ENDS },
-	{ .model = { .name = "capability refused" }, .kind = "restore", .lazy = true,
-	  .fallback = PLAN_CAPABILITY_REFUSED },
-	{ .model = { .name = "huge pages" }, .kind = "restore", .lazy = true, .fallback = PLAN_HUGE_PAGES },
-	{ .model = { .name = "no right" }, .kind = "restore", .lazy = true, .fallback = PLAN_NO_RIGHT },
-};
-
 static void test_walk_lazy(void **state)
 {
 	(void)state;
@@ -45,19 +35,9 @@ static void test_recover_lazy(void **state)
 	plan_recover(lazy, 3, WITH_UNDOS);
 }
 
-static void test_fall_back(void **state)
-{
-	(void)state;
-	plan_walk(fallen_back, TP_N(fallen_back), 0);
-	plan_recover(fallen_back, 2, 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_walk_lazy), cmocka_unit_test(test_recover_lazy),
-		cmocka_unit_test(test_fall_back),
-	};
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_walk_lazy), cmocka_unit_test(test_recover_lazy) };
 
 	return cmocka_run_group_tests(tests, plan_world_open, plan_world_close);
 }
