@@ -18,6 +18,7 @@
 
 #include "tp_cleanup.h"
 #include "tp_fs.h"
+#include "tp_json.h"
 
 /* comm has 16 bytes and the rest is numbers. */
 #define STAT_MAX 4096
@@ -116,6 +117,22 @@ bool tp_proc_identify(pid_t pid, struct tp_proc *p, struct tp_error *err)
 static int pidfd_open(pid_t pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+json_t *tp_proc_json(const struct tp_proc *p)
+{
+	return json_pack("{s:i, s:I, s:s}", "pid", (int)p->pid, "start", (json_int_t)p->start, "boot", p->boot);
+}
+
+bool tp_proc_of_json(const json_t *record, struct tp_proc *p)
+{
+	const char *boot = tp_json_str(record, "boot");
+
+	*p = (struct tp_proc){ .pid = (pid_t)tp_json_int(record, "pid", 0),
+			       .start = (uint64_t)tp_json_int(record, "start", 0) };
+	if (boot)
+		snprintf(p->boot, sizeof(p->boot), "%s", boot);
+	return p->pid > 0;
 }
 
 int tp_proc_open(const struct tp_proc *p)

@@ -7,6 +7,7 @@
 #ifndef TP_PROC_H
 #define TP_PROC_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,9 @@ const char *tp_boot_id(void);	/* of this boot; read once */
 bool tp_proc_start(pid_t pid, uint64_t *start);	/* false: errno, ESRCH if there is none */
 /* The process as it is now. */
 bool tp_proc_identify(pid_t pid, struct tp_proc *p, struct tp_error *err);
+/* As records have it, {"pid", "start", "boot"}: new; and back, from anything. False: it names none. */
+json_t *tp_proc_json(const struct tp_proc *p);
+bool tp_proc_of_json(const json_t *record, struct tp_proc *p);
 /*
  * Opens the pidfd first, then compares the start time and boot id, then trusts. -1 with errno
  * ESRCH: gone. With any other errno (EMFILE, ...) the process may well live: do not act on it.

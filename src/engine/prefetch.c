@@ -42,6 +42,14 @@ json_t *prefetch_record(const struct prefetch *p)
 	return json_object_get(p->vm->rest, "prefetch");
 }
 
+void prefetch_note(struct vm *vm, const char *key, json_t *value_owned)
+{
+	json_t *record = json_object_get(vm->rest, "prefetch");
+
+	tp_json_set(record, key, value_owned);
+	vm_rest_set(vm, "prefetch", json_incref(record));	/* it is to be written */
+}
+
 const char *prefetch_state(const struct prefetch *p)
 {
 	const char *state = tp_json_str(p->status, "state");
@@ -304,8 +312,7 @@ static void damage_is(struct prefetch *p, const json_t *error)
 	if (!vm_running(p->vm) || !p->vm->qemu->qmp ||
 	    !qmp_client_send(p->vm->qemu->qmp, QMP_STOP, NULL, NULL, 0, NULL, NULL, NULL))
 		return;
-	tp_json_set(prefetch_record(p), "stopped", json_true());
-	vm_rest_set(p->vm, "prefetch", json_incref(prefetch_record(p)));
+	prefetch_note(p->vm, "stopped", json_true());
 	vm_rest_save(p->vm);
 }
 
@@ -459,13 +466,10 @@ void prefetch_resumed(struct vm *vm)
 
 bool prefetch_ran(struct vm *vm, bool keep)
 {
-	json_t *record = json_object_get(vm->rest, "prefetch");
-
-	if (!record)
+	if (!json_object_get(vm->rest, "prefetch"))
 		return false;
-	tp_json_set(record, "ran", json_true());
-	tp_json_set(record, "keep", json_boolean(keep));
-	vm_rest_set(vm, "prefetch", json_incref(record));
+	prefetch_note(vm, "ran", json_true());
+	prefetch_note(vm, "keep", json_boolean(keep));
 	return true;
 }
 

@@ -35,6 +35,7 @@ struct prefetch {
 };
 
 json_t *prefetch_record(const struct prefetch *p);	/* rest "prefetch"; borrowed */
+void prefetch_note(struct vm *vm, const char *key, json_t *value_owned);	/* in it; vm_rest_save() follows */
 const char *prefetch_state(const struct prefetch *p);	/* of the server; "" */
 void prefetch_set_away(struct prefetch *p, bool away);
 void prefetch_completed(struct prefetch *p);		/* frees it, or waits for the restore's end */

@@ -81,13 +81,10 @@ static bool open_image(struct job *j, struct tp_error *err)
 static void note_server(struct prefetch *p)
 {
 	struct tp_proc proc;
-	json_t *record = prefetch_record(p);
 
 	if (!tp_proc_identify(mover_pid(p->server), &proc, NULL))
 		return;
-	tp_json_set(record, "server", json_pack("{s:i, s:I, s:s}", "pid", (int)proc.pid, "start",
-						(json_int_t)proc.start, "boot", proc.boot));
-	vm_rest_set(p->vm, "prefetch", json_incref(record));
+	prefetch_note(p->vm, "server", tp_proc_json(&proc));
 	vm_rest_save(p->vm);
 }
 
@@ -283,22 +280,11 @@ void prefetch_wants_stream(struct prefetch *p)
 		soon(p, p->backoff);
 }
 
-static struct tp_proc server_of(const json_t *record)
-{
-	const json_t *of = json_object_get(record, "server");
-	const char *boot = tp_json_str(of, "boot");
-	struct tp_proc proc = { .pid = (pid_t)tp_json_int(of, "pid", 0), .start = (uint64_t)tp_json_int(of, "start", 0) };
-
-	if (boot)
-		snprintf(proc.boot, sizeof(proc.boot), "%s", boot);
-	return proc;
-}
-
 void prefetch_end_left(struct vm *vm)
 {
-	const json_t *record = json_object_get(vm->rest, "prefetch");
-	struct tp_proc proc = server_of(record);
-	tp_autoclose int fd = record && proc.pid > 0 ? tp_proc_open(&proc) : -1;
+	struct tp_proc proc;
+	tp_autoclose int fd = tp_proc_of_json(tp_json_path(vm->rest, "prefetch.server"), &proc) ? tp_proc_open(&proc) :
+			      -1;
 
 	if (fd >= 0)
 		tp_pidfd_kill(fd, SIGKILL);
@@ -307,10 +293,11 @@ void prefetch_end_left(struct vm *vm)
 
 void prefetch_take_up(struct prefetch *p)
 {
-	struct tp_proc proc = server_of(prefetch_record(p));
 	struct tp_error err = TP_ERROR_INIT;
+	struct tp_proc proc;
 	char path[128];
 
+	tp_proc_of_json(json_object_get(prefetch_record(p), "server"), &proc);
 	p->server = mover_adopt(&p->vm->t->mover, &proc, launch_socket(p->vm, "pages", path, sizeof(path)), p->vm->name,
 				&prefetch_server_ops, p, &err);
 	if (p->server)

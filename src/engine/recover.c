@@ -31,18 +31,6 @@
 
 TP_LOG_SOURCE("engine.recover");
 
-static bool recorded_proc(const json_t *record, struct tp_proc *p)
-{
-	const char *boot = tp_json_str(record, "boot");
-
-	memset(p, 0, sizeof(*p));
-	p->pid = (pid_t)tp_json_int(record, "pid", 0);
-	p->start = (uint64_t)tp_json_int(record, "start", 0);
-	if (boot)
-		snprintf(p->boot, sizeof(p->boot), "%s", boot);
-	return p->pid > 0;
-}
-
 enum found { FOUND, GONE, UNKNOWN };
 
 /* Only ESRCH says that it is gone: without descriptors or memory nothing is known. */
@@ -57,7 +45,7 @@ static enum found adopt_recorded(struct vm *vm, const json_t *record)
 {
 	struct tp_proc p;
 
-	return recorded_proc(record, &p) ? adopt(vm, &p) : GONE;
+	return tp_proc_of_json(record, &p) ? adopt(vm, &p) : GONE;
 }
 
 static enum found take_up(struct vm *vm)

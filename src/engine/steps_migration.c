@@ -88,8 +88,7 @@ void mover_note(struct op *op, const struct op_event *ev)
 	struct tp_proc p = { .pid = (pid_t)tp_json_int(ev->data, "pid", 0) };
 
 	if (p.pid > 0 && tp_proc_identify(p.pid, &p, NULL))
-		op_note(op, "mover", json_pack("{s:i, s:I, s:s}", "pid", (int)p.pid, "start",
-					       (json_int_t)p.start, "boot", p.boot));
+		op_note(op, "mover", tp_proc_json(&p));
 }
 
 void mover_progress(struct op *op, const struct op_event *ev)
@@ -102,14 +101,11 @@ void mover_progress(struct op *op, const struct op_event *ev)
 /* One that an earlier engine left: it is nobody's child, its end is seen by the pidfd. */
 static bool stop_orphan(struct job *j, struct tp_error *err)
 {
-	struct tp_proc p = { .pid = (pid_t)tp_json_int(j->in, "pid", 0),
-			     .start = (uint64_t)tp_json_int(j->in, "start", 0) };
-	const char *boot = tp_json_str(j->in, "boot");
-	tp_autoclose int fd = -1;
 	struct pollfd pfd = { .events = POLLIN };
+	tp_autoclose int fd = -1;
+	struct tp_proc p;
 
-	if (boot)
-		strncpy(p.boot, boot, sizeof(p.boot) - 1);
+	tp_proc_of_json(j->in, &p);
 	fd = tp_proc_open(&p);
 	if (fd < 0)
 		return errno == ESRCH || tp_fail_sys(err, errno, "look at the mover (pid %d)", (int)p.pid);

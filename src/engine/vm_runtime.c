@@ -278,11 +278,6 @@ static void watch(struct vm_qemu *q)
 
 /* --- launch --- */
 
-static json_t *proc_json(const struct tp_proc *p)
-{
-	return json_pack("{s:i, s:I, s:s}", "pid", (int)p->pid, "start", (json_int_t)p->start, "boot", p->boot);
-}
-
 static void launch_message(struct mover *m, const char *name, const json_t *value, void *arg)
 {
 	struct vm_qemu *q = arg;
@@ -304,7 +299,7 @@ static void launch_message(struct mover *m, const char *name, const json_t *valu
 static void launch_execed(struct mover *m, void *arg)
 {
 	struct vm_qemu *q = arg;
-	tp_autojson json_t *data = proc_json(&q->proc);
+	tp_autojson json_t *data = tp_proc_json(&q->proc);
 	uint64_t token = q->launch_token;
 
 	if (q->refused[0])
@@ -357,7 +352,7 @@ static uint64_t act_launch(struct vm *vm, struct op *op, const json_t *args, str
 		return 0;
 	}
 	tp_proc_identify(mover_pid(q->mover), &q->proc, NULL);
-	vm_rest_set(vm, "qemu", proc_json(&q->proc));
+	vm_rest_set(vm, "qemu", tp_proc_json(&q->proc));
 	vm_rest_set(vm, "shutdown", NULL);
 	vm_rest_save(vm);
 	q->waiting = op;
